@@ -15,6 +15,7 @@ from apps.datasets.services import compaction, retention
 from apps.datasets.services import delivery as delivery_service
 from apps.datasets.services.files import store_chunk
 from apps.datasets.services.ingestion import store_items
+from apps.datasets.services.leases import release_dead
 from apps.runtime.errors import DATABASE_ERRORS
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, BrokerError, Delivery, Subscription, drain
@@ -83,6 +84,7 @@ class DatasetWriter:
         declare_shared(self.broker)
         self._subscribe()
         if not self._threads and not self._once:
+            release_dead(now=self.clock.now())
             self._threads = [
                 threading.Thread(
                     target=keep_running,

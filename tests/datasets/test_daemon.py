@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +15,7 @@ from typing import Any
 
 import pytest
 from django.db import DatabaseError
+from django.utils import timezone
 
 from apps.datasets import daemon as module
 from apps.datasets.daemon import BATCH, DatasetWriter
@@ -20,11 +24,13 @@ from apps.datasets.models import Dataset, DatasetRun, StoredFile
 from apps.datasets.queries.items import open_reader
 from apps.datasets.services import ingestion
 from apps.datasets.services.files import content
+from apps.datasets.services.leases import LEASE, hold, release_dead
 from apps.jobs.models import Run
 from apps.runtime.models import DeadLetter
 from apps.runtime.services import store_dead_letters, subscribe_dead_letters
-from tests.datasets.factories import make_batch, make_chunks, make_items
-from tests.jobs.factories import make_run
+from tests.datasets.deliveries import make_delivery
+from tests.datasets.factories import make_batch, make_chunks, make_dataset, make_items
+from tests.jobs.factories import make_project, make_run
 from tests.outages import tables_away
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, Delivery, Outgoing
@@ -298,3 +304,25 @@ def test_a_writer_that_runs_once_does_the_work_of_the_loops(
     writer.teardown()
     assert (left, settled(broker)) == ([], True)
     assert len(list(objects.rglob("*.parquet"))) >= 1
+
+
+@pytest.mark.covers("DS.10")
+def test_a_restarted_process_takes_over_what_a_killed_one_held(writer: DatasetWriter) -> None:
+    """At once: a lease that nobody ends lasts for minutes."""
+    dataset = make_dataset(make_project())
+    delivery = make_delivery(dataset)
+    host = socket.gethostname()
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    until = timezone.now() + LEASE
+    for rows in (Dataset.objects.all(), type(delivery).objects.all()):
+        rows.update(owner=f"{host} {ended.pid}", leased_until=until)
+    with hold(dataset.pk, timezone.now()) as held:
+        assert held is None
+    assert release_dead(now=timezone.now()) == 2
+    with hold(dataset.pk, timezone.now()) as held:
+        assert held is not None
+        # Others keep theirs: of other hosts, and of processes that live.
+        for owner in (f"other-{host} {ended.pid}", f"{host} {os.getppid()}", "people"):
+            Dataset.objects.update(owner=owner)
+            assert release_dead(now=timezone.now()) == 0

@@ -7,14 +7,13 @@ the same place.
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
+import msgspec
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
@@ -34,6 +33,7 @@ from apps.datasets.engine.targets.factory import (
 from apps.datasets.models import DataFile, Dataset, DatasetRun, Delivery, DeliveryFailure
 from apps.datasets.queries.deliveries import known_items, stored_until
 from apps.datasets.queries.items import open_reader
+from apps.datasets.services.leases import OWNER
 from apps.datasets.states import DeliveryMode, DeliveryState
 from apps.queuestats.services.rates import count
 from apps.runtime.errors import DATABASE_ERRORS
@@ -46,8 +46,10 @@ from yardkit.errors import first_line
 
 logger = logging.getLogger(__name__)
 
-# Longer than any chunk takes.
+# Longer than any single call of a target takes.
 LEASE: Final = timedelta(minutes=5)
+# A write of many calls, such as one that looks for refused items, renews the lease so often.
+RENEW_SECONDS: Final = 30.0
 # A pass of one delivery ends after this time, so that others get their turn.
 SLOT_SECONDS: Final = 20.0
 # Pause after a pass: what comes meanwhile is delivered together.
@@ -61,7 +63,6 @@ _READ_SECONDS: Final = 300.0
 _LABEL_CHARACTERS: Final = 64
 # Shorter texts would be found anywhere.
 _LEAST_SECRET: Final = 4
-_OWNER: Final = f"{socket.gethostname()} {os.getpid()}"
 
 # Position and offset of a delivery, see the model.
 Place = tuple[int, int]
@@ -79,7 +80,7 @@ def step(*, now: datetime) -> bool:
             delivery.pk,
             delivery.generation,
             until=now + LEASE,
-            owner=_OWNER,
+            owner=OWNER,
             behind_since=Coalesce(F("behind_since"), database_now()),
         )
         if generation is not None:
@@ -122,6 +123,7 @@ class _Pass:
         self._end = delivery.dataset.last_batch
         self._place: Place = (delivery.position, delivery.offset)
         self._opened: Target | None = None
+        self._renewed = time.monotonic()
 
     def run(self) -> None:
         """Deliver until all is delivered, the time is over, or the target fails."""
@@ -224,7 +226,8 @@ class _Pass:
 
     def _target(self) -> Target:
         if self._opened is None:
-            self._opened = open_target(target_settings(self._delivery), context())
+            checked = msgspec.structs.replace(context(), check=self._renew)
+            self._opened = open_target(target_settings(self._delivery), checked)
         return self._opened
 
     # --- delivered ------------------------------------------------------------------------------
@@ -336,6 +339,12 @@ class _Pass:
         if not _held(self._delivery).update(**changes):
             raise _Overtaken
 
+    def _renew(self) -> None:
+        """Renew the lease if it was not renewed for a while. Raises ``_Overtaken``."""
+        if time.monotonic() - self._renewed >= RENEW_SECONDS:
+            self._update(leased_until=database_now() + LEASE)
+            self._renewed = time.monotonic()
+
     # --- dead letters ---------------------------------------------------------------------------
 
     def _retry(self) -> None:
@@ -359,6 +368,7 @@ class _Pass:
             ]
             # A place of its own: no batch has the number 0.
             refused = self._written(Chunk(self._dataset.name, 0, rows[0].pk, items))
+            failpoints.hit("datasets.retry_delivered")
             done = len(items) - len(refused)
             with transaction.atomic():
                 DeliveryFailure.objects.filter(pk__in=[row.pk for row in rows]).delete()
@@ -371,6 +381,7 @@ class _Pass:
                     failed=F("failed") - done,
                     leased_until=database_now() + LEASE,
                 )
+            failpoints.hit("datasets.retry_moved")
             self._delivery.delivered += done
             self._delivery.failed -= done
         self._update(retry_to=0)

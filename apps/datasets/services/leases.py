@@ -1,4 +1,4 @@
-"""Lease of a dataset, under which its table is changed."""
+"""Leases: of a dataset, under which its table is changed; of a delivery, see ``delivery``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Final
 
-from apps.datasets.models import Dataset
+from apps.datasets.models import Dataset, Delivery
 from apps.runtime.errors import LeaseLost
+from apps.runtime.services import is_gone
 
 LEASE: Final = timedelta(minutes=5)
 RENEW_SECONDS: Final = 30.0
-_OWNER: Final = f"{socket.gethostname()} {os.getpid()}"
+_HOST: Final = socket.gethostname()
+OWNER: Final = f"{_HOST} {os.getpid()}"
 
 
 class HeldDataset:
@@ -53,7 +55,7 @@ def hold(dataset_id: int, now: datetime) -> Iterator[HeldDataset | None]:
     generation = None
     if dataset is not None:
         free = Dataset.objects.expired(now)
-        generation = free.claim(dataset.pk, dataset.generation, until=now + LEASE, owner=_OWNER)
+        generation = free.claim(dataset.pk, dataset.generation, until=now + LEASE, owner=OWNER)
     if dataset is None or generation is None:
         yield None
         return
@@ -62,3 +64,19 @@ def hold(dataset_id: int, now: datetime) -> Iterator[HeldDataset | None]:
         yield held
     finally:
         held.release()
+
+
+def release_dead(*, now: datetime) -> int:
+    """End the leases of processes of this host that were killed; return their number.
+
+    To be called before this process has claimed anything. A process that only seems to be gone is
+    fenced by the next claim.
+    """
+    released = 0
+    for rows in (Dataset.objects.all(), Delivery.objects.all()):
+        held = rows.exclude(owner="").values_list("pk", "generation", "owner")
+        for pk, generation, owner in held:
+            host, _, pid = owner.rpartition(" ")
+            if pid.isdecimal() and is_gone(host, int(pid), of=_HOST):
+                released += rows.held(pk, generation).release(until=now)
+    return released

@@ -2,7 +2,13 @@
 
 from apps.runtime.queries import database_now, is_live, live_daemons, stale_daemons
 from apps.runtime.services.broker import before_broker_closes, close_shared_broker, shared_broker
-from apps.runtime.services.daemons import beat, forget_daemon, free_daemon_name, register_daemon
+from apps.runtime.services.daemons import (
+    beat,
+    forget_daemon,
+    free_daemon_name,
+    is_gone,
+    register_daemon,
+)
 from apps.runtime.services.dead_letters import (
     drop_dead_letter,
     requeue_dead_letter,
@@ -40,6 +46,7 @@ __all__ = [
     "free_daemon_name",
     "hold_lease",
     "in_short_transaction",
+    "is_gone",
     "is_live",
     "lease_worker",
     "live_daemons",

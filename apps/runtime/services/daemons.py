@@ -103,7 +103,11 @@ def free_daemon_name(*, kind: str, host: str, now: datetime | None = None) -> st
     while True:
         name = host if number == 1 else f"{host}-{number}"
         daemon = Daemon.objects.filter(kind=kind, name=name).first()
-        if daemon is None or not is_live(daemon, now=now) or _is_gone(daemon, host):
+        if (
+            daemon is None
+            or not is_live(daemon, now=now)
+            or is_gone(daemon.host, daemon.pid, of=host)
+        ):
             return name
         number += 1
 
@@ -114,9 +118,9 @@ def forget_daemon(*, daemon: Daemon, now: datetime | None = None) -> bool:
     return not is_live(daemon, now=now) and bool(silent.delete()[0])
 
 
-def _is_gone(daemon: Daemon, host: str) -> bool:
-    """Whether a process of this host was killed although its heartbeat is still recent."""
-    if daemon.host != host:
+def is_gone(host: str, pid: int, *, of: str) -> bool:
+    """Return whether an earlier process of this host, ``of``, has ended; False of other hosts."""
+    if host != of:
         return False
     # Our own pid: the predecessor in a container, where each first process has the same pid.
-    return daemon.pid == os.getpid() or not psutil.pid_exists(daemon.pid)
+    return pid == os.getpid() or not psutil.pid_exists(pid)

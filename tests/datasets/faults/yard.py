@@ -24,6 +24,8 @@ FULL = os.environ.get("CRAWLYARD_FAULTS") == "full"
 # More than is stored while writers are killed.
 ITEMS = 60_000 if FULL else 12_000
 RUNS = 4
+# That of the settings in tests.datasets.peers.
+PROJECT = 5
 PER_BATCH = 20
 # Each tenth item does not match the schema.
 REJECTED_EVERY = 10
@@ -63,7 +65,7 @@ from apps.jobs.services import start_run
 from apps.projects.models import Project
 from apps.queuestats.models import RunCounter
 from yardkit.tokens import sign_run_token
-project = Project.objects.create(name="shop", slug="shop")
+project = Project.objects.create(pk={project}, name="shop", slug="shop")
 tokens = {{}}
 for number in range({count}):
     job = Job.objects.create(project=project, name=f"job {{number}}", spider="a:B")
@@ -121,15 +123,18 @@ class Yard:
         self.daemons.migrate()
         self.broker: Broker = connect(self.daemons.environment["BROKER_URL"], name="test")
         self.broker.declare(*topology.SHARED)
-        script = _MAKE_RUNS.format(count=RUNS, yielded=self.each + DROPPED, dropped=DROPPED)
-        self.tokens: dict[str, str] = self._shell(script, "made ")
+        script = _MAKE_RUNS.format(
+            count=RUNS, yielded=self.each + DROPPED, dropped=DROPPED, project=PROJECT
+        )
+        self.tokens: dict[str, str] = self.shell(script, "made ")
 
     def close(self) -> None:
         """Leave nothing behind."""
         self.daemons.end()
         self.broker.close()
 
-    def _shell(self, script: str, word: str) -> Any:
+    def shell(self, script: str, word: str) -> Any:
+        """Run a script inside the platform; what it prints after ``word``, as JSON."""
         lines = self.daemons.manage("shell", "-v0", "-c", script).stdout.splitlines()
         return json.loads(next(line for line in lines if line.startswith(word))[len(word) :])
 
@@ -158,10 +163,13 @@ class Yard:
         """The queue is empty; then the writers end, and nothing goes back to it."""
         self.until(lambda: self.left() == 0)
         for name in [name for name in self.daemons.processes if name != "killed"]:
-            # Before that a signal would just end it.
-            self.daemons.until_logged(name, "is running")
-            assert self.daemons.stop(name, signal.SIGTERM)[0] == 0, self.daemons.log(name)
+            self.stop(name)
         assert self.left() == 0
+
+    def stop(self, name: str) -> None:
+        """End a writer by a signal; before it runs a signal would just kill it."""
+        self.daemons.until_logged(name, "is running")
+        assert self.daemons.stop(name, signal.SIGTERM)[0] == 0, self.daemons.log(name)
 
     def left(self) -> int:
         """Messages in the queue, or in the hands of a writer."""
@@ -181,7 +189,7 @@ class Yard:
 
     def read(self) -> dict[str, Any]:
         """What is stored of each run."""
-        found: dict[str, Any] = self._shell(_READ.format(), "found ")
+        found: dict[str, Any] = self.shell(_READ.format(), "found ")
         return found
 
     def check_accounts(self) -> dict[str, int]:

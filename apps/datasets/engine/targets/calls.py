@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -37,9 +37,13 @@ _CLICKHOUSE_DATA: Final = frozenset(
 
 
 class HttpClient:
-    """POST to one host, restricted to public addresses and the given networks."""
+    """POST to one host, restricted to public addresses and the given networks.
 
-    def __init__(self, networks: Sequence[str]) -> None:
+    ``check`` is called before each POST.
+    """
+
+    def __init__(self, networks: Sequence[str], check: Callable[[], None] = lambda: None) -> None:
+        self._check = check
         self._settings = DownloaderSettings(
             concurrency=1,
             timeout_seconds=TIMEOUT_SECONDS,
@@ -52,6 +56,7 @@ class HttpClient:
 
     def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, str]:
         """Send; return status and text of the answer. Raises ``TargetUnavailable`` without one."""
+        self._check()
         request = DownloadRequest(
             url=url,
             method="POST",

@@ -20,6 +20,8 @@ from yardkit.errors import first_line
 _LOCK_SECONDS: Final = 20.0
 # A table that somebody has locked must not hold up the other deliveries.
 _STATEMENT_SECONDS: Final = 30
+# Classes of errors about rights, and about a table that is made otherwise.
+_NOT_OF_VALUES: Final = ("42", "3D", "3F")
 
 
 class ColumnType(enum.StrEnum):
@@ -63,8 +65,12 @@ class TableDatabase(Protocol):
         rows: Sequence[Sequence[Any]],
         *,
         first_delete: Sequence[int] = (),
+        newest: Sequence[str] = (),
     ) -> None:
-        """In one transaction: delete rows by the first key column, then insert or replace rows."""
+        """In one transaction: delete rows by the first key column, then insert or replace rows.
+
+        ``newest``: columns by which a row that is newer than the given one stays.
+        """
 
     def find(self, table: str, key: Sequence[str], value: int, limit: int) -> list[dict[str, Any]]:
         """Return rows by the first key column, in the key's order; [] for a missing table."""
@@ -132,11 +138,23 @@ class SqliteDatabase:
         rows: Sequence[Sequence[Any]],
         *,
         first_delete: Sequence[int] = (),
+        newest: Sequence[str] = (),
     ) -> None:
         name, names = _quoted(table), ", ".join(map(_quoted, columns))
         places = ", ".join("?" * len(columns))
         delete = f"DELETE FROM {name} WHERE {_quoted(key[0])} = ?"  # noqa: S608 - names are quoted
-        insert = f"INSERT OR REPLACE INTO {name} ({names}) VALUES ({places})"  # noqa: S608 - as above
+        insert = f"INTO {name} ({names}) VALUES ({places})"
+        if newest:
+            there = ", ".join(f"{name}.{_quoted(column)}" for column in newest)
+            given = ", ".join(f"excluded.{_quoted(column)}" for column in newest)
+            rest = [_quoted(column) for column in columns if column not in key]
+            insert = (
+                f"INSERT {insert} ON CONFLICT ({', '.join(map(_quoted, key))}) DO UPDATE SET "
+                f"{', '.join(f'{column} = excluded.{column}' for column in rest)} "
+                f"WHERE (({there}) > ({given})) IS NOT TRUE"
+            )
+        else:
+            insert = f"INSERT OR REPLACE {insert}"
 
         def work(on: sqlite3.Connection) -> None:
             on.execute("BEGIN IMMEDIATE")
@@ -253,6 +271,7 @@ class PostgresDatabase:
         rows: Sequence[Sequence[Any]],
         *,
         first_delete: Sequence[int] = (),
+        newest: Sequence[str] = (),
     ) -> None:
         name = sql.Identifier(table)
         delete = sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(name, sql.Identifier(key[0]))
@@ -268,6 +287,10 @@ class PostgresDatabase:
                 sql.SQL("{0} = excluded.{0}").format(sql.Identifier(column)) for column in rest
             ),
         )
+        if newest:
+            there = sql.SQL(", ").join(sql.Identifier(table, column) for column in newest)
+            given = sql.SQL(", ").join(sql.Identifier("excluded", column) for column in newest)
+            insert += sql.SQL(" WHERE (({}) > ({})) IS NOT TRUE").format(there, given)
 
         def work(on: psycopg.Connection[Any]) -> None:
             with on.transaction(), on.cursor() as cursor:
@@ -311,10 +334,15 @@ class PostgresDatabase:
         ) as error:
             # Concurrent creation of a table or column collides in the catalog.
             raise TableChanged(first_line(error)) from error
+        except psycopg.errors.ProgramLimitExceeded as error:
+            # A value that an index cannot hold; to psycopg it is an error of the server.
+            raise ValuesRejected(first_line(error)) from error
         except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
             self.close()
             raise TargetUnavailable(f"{first_line(error)}") from error
         except psycopg.Error as error:
+            if (error.sqlstate or "").startswith(_NOT_OF_VALUES):
+                raise TargetUnavailable(first_line(error)) from error
             raise ValuesRejected(first_line(error)) from error
 
     def _connected(self) -> psycopg.Connection[Any]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 TIMEOUT_MS: Final = 10_000
 # Errors of one write that concern the server: rights, a change of the primary, a full disk.
 _PASSING: Final = frozenset({6, 7, 13, 89, 91, 189, 9001, 10107, 11600, 11602, 13435, 14031})
+# A document of this key is there and is newer: the one given was to be inserted.
+_DUPLICATE: Final = 11000
 _MAX_LONG: Final = 2**63
 
 
@@ -41,54 +43,69 @@ class DocumentTarget:
 
     def write(self, chunk: Chunk) -> Mapping[int, str]:
         refused: dict[int, str] = {}
-        writes: list[tuple[int, Any]] = []
+        writes: dict[str, tuple[int, Any]] = {}
         for place, item in enumerate(chunk.items):
             try:
-                writes.append((place, self._document(item)))
+                document = self._document(item)
             except NoKey as error:
                 refused[place] = str(error)
-        while writes:
-            writes = self._write(writes, refused)
+            else:
+                # The last one of a key.
+                writes[document["_id"]] = (place, document)
+        self._write(list(writes.values()), refused)
         return refused
 
     def _document(self, item: Item) -> dict[str, Any]:
         document = {name: _fitting(value) for name, value in identified(item).items()}
         return document | {"_id": identity_of(item, item.data, self._key_fields), "_at": item.at}
 
-    def _write(
-        self, writes: list[tuple[int, Any]], refused: dict[int, str]
-    ) -> list[tuple[int, Any]]:
-        """Write in order; return those after the first one that is refused."""
+    def _write(self, writes: list[tuple[int, Any]], refused: dict[int, str]) -> None:
         from bson.errors import InvalidDocument
-        from pymongo import ReplaceOne
         from pymongo.errors import BulkWriteError, PyMongoError
 
-        requests = [
-            ReplaceOne({"_id": document["_id"]}, document, upsert=True)
-            for _place, document in writes
-        ]
+        if not writes:
+            return
+        requests = [self._replacement(document) for _place, document in writes]
         try:
-            self._open()[self._database][self._collection].bulk_write(requests, ordered=True)
+            self._open()[self._database][self._collection].bulk_write(requests, ordered=False)
         except BulkWriteError as error:
-            first = (error.details or {}).get("writeErrors", [{}])[:1]
-            if not first or "index" not in first[0] or first[0].get("code") in _PASSING:
-                text = first[0].get("errmsg") if first else ""
-                raise TargetUnavailable(text or first_line(error)) from error
-            # Those before it are written.
-            bad = first[0]["index"]
-            refused[writes[bad][0]] = str(first[0].get("errmsg", "refused"))[:500]
-            return writes[bad + 1 :]
+            self._refuse(error, writes, refused)
         except InvalidDocument as error:
             if len(writes) == 1:
                 refused[writes[0][0]] = first_line(error)
-                return []
+                return
             middle = len(writes) // 2
             for part in (writes[:middle], writes[middle:]):
-                while part:
-                    part = self._write(part, refused)
+                self._write(part, refused)
         except PyMongoError as error:
             raise TargetUnavailable(first_line(error)) from error
-        return []
+
+    def _replacement(self, document: dict[str, Any]) -> Any:
+        from pymongo import ReplaceOne
+
+        chosen: dict[str, Any] = {"_id": document["_id"]}
+        if self._key_fields:
+            # Dead letters come again after newer items of their key, which stay.
+            chosen["$nor"] = [
+                {"_run": {"$gt": document["_run"]}},
+                {"_run": document["_run"], "_at": {"$gt": document["_at"]}},
+            ]
+        return ReplaceOne(chosen, document, upsert=True)
+
+    def _refuse(self, error: Any, writes: list[tuple[int, Any]], refused: dict[int, str]) -> None:
+        """Note what is refused; all others are written."""
+        details = error.details or {}
+        found = details.get("writeErrors", [])
+        for each in found:
+            if "index" not in each or each.get("code") in _PASSING:
+                raise TargetUnavailable(each.get("errmsg") or first_line(error)) from error
+        if not found or details.get("writeConcernErrors"):
+            raise TargetUnavailable(first_line(error)) from error
+        for each in found:
+            place, _document = writes[each["index"]]
+            newer = self._key_fields and each.get("code") == _DUPLICATE
+            if not (newer and each.get("keyPattern", {"_id": 1}) == {"_id": 1}):
+                refused[place] = str(each.get("errmsg", "refused"))[:500]
 
     def close(self) -> None:
         if self._client is not None:

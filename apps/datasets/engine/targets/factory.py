@@ -71,12 +71,17 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class TargetContext(msgspec.Struct, frozen=True):
-    """What targets use of this installation. ``networks``: allowed besides public addresses."""
+    """What targets use of this installation.
+
+    ``networks``: allowed besides public addresses. ``check`` is called between the calls of one
+    write, so that a long one keeps its lease; what it raises ends the write.
+    """
 
     records_url: str
     folder: Path
     broker: Callable[[], Broker]
     networks: Sequence[str]
+    check: Callable[[], None] = lambda: None
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,18 +185,22 @@ def _table(settings: Settings, context: TargetContext) -> Target:
         raise BadTarget("table: a name without dots")
     layout = RecordLayout() if settings.options.layout == "records" else None
     return TableTarget(
-        open_database(context.records_url), table, layout or ItemLayout(_keys(settings))
+        open_database(context.records_url),
+        table,
+        layout or ItemLayout(_keys(settings)),
+        context.check,
     )
 
 
-def _postgresql(settings: Settings, _context: TargetContext) -> Target:
+def _postgresql(settings: Settings, context: TargetContext) -> Target:
     if not settings.url.startswith(("postgresql://", "postgres://")):
         raise BadTarget("address: use postgresql://host:5432/name")
     _check_name("table", settings.options.table)
     if "." in settings.options.table:
         raise BadTarget("table: a name without dots")
     database = open_database(_with_login(settings))
-    return TableTarget(database, settings.options.table, ItemLayout(_keys(settings)))
+    layout = ItemLayout(_keys(settings))
+    return TableTarget(database, settings.options.table, layout, context.check)
 
 
 def _mongodb(settings: Settings, _context: TargetContext) -> Target:
@@ -228,10 +237,10 @@ def _rabbitmq(settings: Settings, context: TargetContext) -> Target:
     if not settings.url:
         # Of the platform's own broker a project has only queues of its own.
         queue = f"items.p{settings.project_id}.{settings.options.queue}"
-        return QueueTarget(queue, broker=context.broker)
+        return QueueTarget(queue, broker=context.broker, check=context.check)
     if not settings.url.startswith(("amqp://", "amqps://")):
         raise BadTarget("address: use amqp://host:5672/vhost, or none for the platform's broker")
-    return QueueTarget(settings.options.queue, url=_with_login(settings))
+    return QueueTarget(settings.options.queue, url=_with_login(settings), check=context.check)
 
 
 def _clickhouse(settings: Settings, context: TargetContext) -> Target:
@@ -242,9 +251,8 @@ def _clickhouse(settings: Settings, context: TargetContext) -> Target:
     if settings.credentials.user:
         headers["X-ClickHouse-User"] = settings.credentials.user
         headers["X-ClickHouse-Key"] = settings.credentials.password
-    return ClickHouseTarget(
-        HttpClient(context.networks), settings.url, settings.options.table, headers, settings.id
-    )
+    client = HttpClient(context.networks, context.check)
+    return ClickHouseTarget(client, settings.url, settings.options.table, headers, settings.id)
 
 
 def _webhook(settings: Settings, context: TargetContext) -> Target:
@@ -253,7 +261,8 @@ def _webhook(settings: Settings, context: TargetContext) -> Target:
     secrets = settings.credentials.key.split()
     if any(secret_problem(secret) for secret in secrets):
         raise BadTarget("key: at least 16 characters, or whsec_ and base64")
-    return WebhookTarget(HttpClient(context.networks), settings.url, secrets, settings.id)
+    client = HttpClient(context.networks, context.check)
+    return WebhookTarget(client, settings.url, secrets, settings.id)
 
 
 _KINDS: Final[Mapping[str, Callable[[Settings, TargetContext], Target]]] = {

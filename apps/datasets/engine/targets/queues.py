@@ -122,8 +122,14 @@ class QueueTarget:
     by_place = False
 
     def __init__(
-        self, queue: str, *, url: str = "", broker: Callable[[], Broker] | None = None
+        self,
+        queue: str,
+        *,
+        url: str = "",
+        broker: Callable[[], Broker] | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        self._check = check
         self._queue = queue
         self._url = url
         self._given = broker
@@ -159,6 +165,7 @@ class QueueTarget:
             return {0: first_line(error)}
         refused: dict[int, str] = {}
         for place, one in enumerate(messages):
+            self._check()
             try:
                 broker.publish([one]).result(CONFIRM_SECONDS)
             except MessageRefused as reason:

@@ -38,6 +38,8 @@ class TableLayout(Protocol):
 
     fixed: Mapping[str, ColumnType]
     key: Sequence[str]
+    # Columns by which a newer row of the same key stays; () where a key has one item only.
+    newest: Sequence[str]
 
     def values(self, item: Item, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of the fixed columns except ``extra``."""
@@ -64,6 +66,8 @@ class ItemLayout:
 
     def __init__(self, key_fields: Sequence[str] = ()) -> None:
         self._key_fields = key_fields
+        # Dead letters come again after newer items of their key.
+        self.newest: Sequence[str] = ("_run", "_at") if key_fields else ()
 
     def values(self, item: Item, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of the fixed columns. Raises ``NoKey``."""
@@ -90,6 +94,7 @@ class RecordLayout:
         "extra": ColumnType.JSON,
     }
     key: Sequence[str] = ("request_id", "position")
+    newest: Sequence[str] = ()
 
     def values(self, item: Item, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of the fixed columns. Raises ``NoKey`` for items of others."""
@@ -115,7 +120,14 @@ class TableTarget:
     most_items = 1000
     by_place = False
 
-    def __init__(self, database: TableDatabase, table: str, layout: TableLayout) -> None:
+    def __init__(
+        self,
+        database: TableDatabase,
+        table: str,
+        layout: TableLayout,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._check = check
         self._database = database
         self._table = table
         self._layout = layout
@@ -150,6 +162,7 @@ class TableTarget:
     def _write_all(self, rows: Sequence[_Row]) -> None:
         if not rows:
             return
+        self._check()
         for look in range(_LOOKS):
             try:
                 self._write(rows)
@@ -171,7 +184,9 @@ class TableTarget:
             # A key that comes twice: PostgreSQL refuses both in one statement.
             key = tuple(fixed[name] for name in self._layout.key)
             written[key] = self._row(fixed, fields, names)
-        self._database.replace(self._table, names, self._layout.key, list(written.values()))
+        self._database.replace(
+            self._table, names, self._layout.key, list(written.values()), newest=self._layout.newest
+        )
 
     def _look(self) -> None:
         found = self._database.columns(self._table)
