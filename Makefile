@@ -206,4 +206,4 @@ LOCK := uv pip compile -q --generate-hashes --no-header --no-emit-index-url --un
 requirements: $(VENV)/.installed ## Pin pyproject.toml into the requirements files
 	@$(BIN)/$(LOCK) pyproject.toml -o requirements.txt
 	@for group in test lint bench; do $(BIN)/$(LOCK) --group $$group -c requirements.txt -o requirements-$$group.txt || exit 1; done
-	@for extra in impersonate browser kafka elasticsearch; do $(BIN)/$(LOCK) pyproject.toml --extra $$extra -c requirements.txt -o requirements-$$extra.txt || exit 1; done
+	@for extra in impersonate browser kafka elasticsearch scrapy; do $(BIN)/$(LOCK) pyproject.toml --extra $$extra -c requirements.txt -o requirements-$$extra.txt || exit 1; done

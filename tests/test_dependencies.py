@@ -13,9 +13,9 @@ import pytest
 
 from tools.requirement_marks import ROOT
 
-OWN = frozenset({"apps", "crawlyard", "yardcli", "yardkit", "yardspider", "tools"})
+OWN = frozenset({"apps", "crawlyard", "yardcli", "yardkit", "yardscrapy", "yardspider", "tools"})
 # The peers of benches, of the dependency group "bench".
-OPTIONAL = frozenset({"scrapy", "scrapy_redis", "simpleeval"})
+OPTIONAL = frozenset({"scrapy_redis", "simpleeval"})
 
 
 def _imported(source: str) -> Iterator[str]:

@@ -16,7 +16,7 @@ APPS = ROOT / "apps"
 MAX_LINES = 450
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 # Our own packages on the path; `platform` is a folder only and never a name.
-TOP_LEVEL = ("crawlyard", "yardkit", "yardspider", "apps")
+TOP_LEVEL = ("crawlyard", "yardkit", "yardscrapy", "yardspider", "apps")
 
 
 def python_files(*folders: Path) -> list[Path]:
@@ -131,6 +131,7 @@ print(" ".join(loaded))
     "package",
     [
         "yardkit",
+        "yardscrapy",
         "yardspider",
         "apps.agents.downloader",
         "apps.agents.center",

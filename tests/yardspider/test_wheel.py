@@ -107,6 +107,7 @@ def test_it_holds_the_sdk_and_the_kit_and_nothing_of_the_control_plane(wheel: Pa
     folders = {name.partition("/")[0] for name in names}
     assert {name for name in folders if not name.endswith(".dist-info")} == {
         "yardkit",
+        "yardscrapy",
         "yardspider",
     }
     assert "yardspider/template/Dockerfile.txt" in names
@@ -127,7 +128,8 @@ def test_it_asks_for_what_it_imports_and_for_nothing_else(wheel: Path) -> None:
         re.split(r"[^A-Za-z0-9._-]", line)[0].lower()
         for line in metadata(wheel).get_all("Requires-Dist", [])
     }
-    foreign = set(imports(wheel)) - sys.stdlib_module_names - {"yardkit", "yardspider"}
+    own = {"yardkit", "yardscrapy", "yardspider"}
+    foreign = set(imports(wheel)) - sys.stdlib_module_names - own
     brought_by = packages_distributions()
     assert {brought_by[name][0].lower().replace("_", "-") for name in foreign} == asked
 
