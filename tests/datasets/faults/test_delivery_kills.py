@@ -14,7 +14,7 @@ import pytest
 
 from tests.datasets.faults.targets import REFUSED_EVERY, Place, Targets
 from tests.datasets.faults.yard import FULL, PATIENCE_SECONDS, REJECTED_EVERY, Yard
-from tests.plugins.measured import Measured
+from tests.plugins.measurements import Measured
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(900), pytest.mark.covers("DS.10")]
@@ -38,13 +38,19 @@ print("made 1")
 """
 _READ = """
 import json
+from django.db import connection, transaction
 from apps.datasets.models import Delivery
 from apps.datasets.queries.deliveries import accounting
 found = []
-for row in Delivery.objects.select_related("dataset"):
-    counted = accounting(row).as_dict()
-    found.append({"name": row.name, "error": row.error, "letters": row.dead_letters.count(),
-                  "run": row.dataset.origin_id, "stored": counted.pop("stored"), "parts": counted})
+# Of one moment: deliveries go on meanwhile.
+with transaction.atomic():
+    if connection.vendor == "postgresql":
+        connection.cursor().execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    for row in Delivery.objects.select_related("dataset"):
+        counted = accounting(row).as_dict()
+        found.append({"name": row.name, "error": row.error, "letters": row.dead_letters.count(),
+                      "run": row.dataset.origin_id, "stored": counted.pop("stored"),
+                      "parts": counted})
 print("found " + json.dumps(found))
 """
 _CALL = """
