@@ -8,7 +8,8 @@ from django.urls import path
 from apps.datasets.pages.comparison import compare_page
 from apps.datasets.pages.deliveries import deliveries_page, move_delivery
 from apps.datasets.pages.files import files_page
-from apps.datasets.pages.items import dataset_items, dataset_list, run_items, run_items_live
+from apps.datasets.pages.items import dataset_items, job_items, run_items, run_items_live
+from apps.datasets.pages.listing import dataset_list, project_datasets
 from apps.datasets.pages.settings import settings_page
 
 view = admin.site.admin_view
@@ -23,6 +24,8 @@ urlpatterns = [
         view(move_delivery),
         name="delivery-move",
     ),
+    path("jobs/<int:pk>/data", view(job_items), name="job"),
+    path("projects/<int:pk>/data", view(project_datasets), name="project"),
     path("runs/<int:pk>/data", view(run_items), name="run"),
     path("runs/<int:pk>/data/live", view(run_items_live), name="run-live"),
     path("runs/<int:pk>/compare", view(compare_page), name="compare"),

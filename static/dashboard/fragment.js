@@ -1,6 +1,6 @@
 /* Refreshes a part of a page with HTML of the server, two seconds after each response:
    <div data-fragment="/address" data-text-live data-text-polling data-text-login> with a
-   [data-connection] and a [data-live] in it. */
+   [data-connection] and a [data-live] in it; with data-text-held if that has <details data-keep>. */
 (function () {
   "use strict";
 
@@ -30,8 +30,13 @@
     return ["href", "formaction", "name", "value"].map((each) => element.getAttribute(each)).join(" ");
   }
 
+  /* What somebody has opened to read stays as it is: a refresh would close it. */
+  function held() {
+    return live.querySelector("details[data-keep][open]") !== null;
+  }
+
   function show(html) {
-    if (html === shown || pressed) return;
+    if (html === shown || pressed || held()) return;
     const active = document.activeElement;
     const focused = live.contains(active) ? mark(active) : null;
     live.innerHTML = html;
@@ -52,7 +57,7 @@
       if (!document.hidden) {
         const answer = await Crawlyard.ask(root.dataset.fragment, "text/html");
         show(await answer.text());
-        say("live");
+        say(held() ? "held" : "live");
         // Wait in proportion to the response time, so that a slow server is polled less often.
         pause = Math.max(PAUSE_MS, 4 * (performance.now() - before));
       }

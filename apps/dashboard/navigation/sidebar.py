@@ -28,6 +28,16 @@ class SidebarPage:
     title: Promise
 
 
+# Pages below those of another app: the list that they belong to.
+_PARENTS: Final = {
+    "dashboard:run": "admin:jobs_run_changelist",
+    "datasets:run": "admin:jobs_run_changelist",
+    "datasets:compare": "admin:jobs_run_changelist",
+    "datasets:run-files": "admin:jobs_run_changelist",
+    "datasets:job": "admin:jobs_job_changelist",
+    "datasets:project": "admin:projects_project_changelist",
+}
+
 # A page links some fifty others twice; to look their addresses up was a tenth of its time.
 _address = cache(reverse)
 
@@ -168,8 +178,8 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     groups = linked_pages(request)
     _add_badge(request, groups)
     match = request.resolver_match
-    on_run = match is not None and match.view_name == "dashboard:run"
-    path = _address("admin:jobs_run_changelist") if on_run else request.path
+    parent = _PARENTS.get(match.view_name) if match is not None else None
+    path = request.path if parent is None else _address(parent)
     _mark_active(path, [item for group in groups for item in group["items"]])
     return groups
 

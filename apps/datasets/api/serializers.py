@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from django.utils.translation import gettext as _
 from rest_framework import serializers
 
+from apps.datasets.engine.errors import BadItemQuery
 from apps.datasets.engine.exports import FORMATS
-from apps.datasets.engine.filters import FilterOp, ItemFilter
+from apps.datasets.engine.filters import FilterOp, ItemFilter, read_filter
 from apps.datasets.engine.item_types import MOST_ITEMS, ItemQuery
 from apps.datasets.models import Dataset, DatasetRun
+from apps.datasets.texts import shown_checks, text_of
 
 MOST_FILTERS: Final = 20
-_NO_VALUE: Final = (FilterOp.MISSING, FilterOp.PRESENT)
 
 
 class DatasetSerializer(serializers.ModelSerializer[Dataset]):
@@ -49,10 +49,19 @@ class DatasetSerializer(serializers.ModelSerializer[Dataset]):
         read_only_fields = fields[:11]
 
 
+class CheckedField(serializers.JSONField):
+    """Outcomes of checks, each with its text in the language of the request."""
+
+    def to_representation(self, value: Any) -> Any:
+        """Return check, ok and text of each."""
+        return shown_checks(value)
+
+
 class DatasetRunSerializer(serializers.ModelSerializer[DatasetRun]):
     """Data of one run: what is stored, what is not and why, comparison and checks."""
 
     run = serializers.IntegerField(source="run_number")
+    checked = CheckedField(read_only=True)
 
     class Meta:
         model = DatasetRun
@@ -121,24 +130,10 @@ class ItemQuerySerializer(serializers.Serializer[Any]):
 
     def validate_filter(self, values: list[str]) -> list[ItemFilter]:
         """Return the filters."""
-        return [_filter(text) for text in values]
-
-
-def _filter(text: str) -> ItemFilter:
-    field, _colon, rest = text.partition(":")
-    name, _second, value = rest.partition(":")
-    try:
-        op = FilterOp(name)
-    except ValueError:
-        message = _("%(text)s: use field:operator:value, with an operator of %(ops)s.") % {
-            "text": text[:100],
-            "ops": ", ".join(op.value for op in FilterOp),
-        }
-        raise serializers.ValidationError(message) from None
-    if not field or (op not in _NO_VALUE and not _second):
-        message = _("%(text)s: the field or the value is missing.") % {"text": text[:100]}
-        raise serializers.ValidationError(message)
-    return ItemFilter(field, op, None if op in _NO_VALUE else value)
+        try:
+            return [read_filter(text) for text in values]
+        except BadItemQuery as error:
+            raise serializers.ValidationError(text_of(error)) from error
 
 
 def query_of(values: dict[str, Any]) -> ItemQuery:

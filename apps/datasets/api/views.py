@@ -10,6 +10,7 @@ import msgspec
 from asgiref.sync import sync_to_async
 from django.http import Http404, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
+from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.decorators import action
@@ -49,6 +50,7 @@ from apps.datasets.queries.items import (
     summaries,
 )
 from apps.datasets.services.changes import change_dataset, pin_run
+from apps.datasets.texts import text_of
 from apps.jobs.models import Run
 from apps.runtime.services.objects import shared_objects
 from yardkit.items.columns import Columns
@@ -64,9 +66,9 @@ def answered() -> Iterator[None]:
     try:
         yield
     except BadItemQuery as error:
-        raise ItemQueryRefused(str(error)) from error
+        raise ItemQueryRefused(text_of(error)) from error
     except DataUnavailable as error:
-        raise ItemsUnavailable(str(error)) from error
+        raise ItemsUnavailable(text_of(error)) from error
 
 
 class _Download(BaseRenderer):
@@ -216,9 +218,9 @@ class RunComparisonView(ApiView):
             raise Http404
         other = values.get("with") or previous_run(dataset, run)
         if other is None:
-            raise ItemQueryRefused("there is no earlier run to compare with")
+            raise ItemQueryRefused(_("There is no earlier run to compare with."))
         if not dataset.runs.filter(run_number=other).exists():
-            raise ItemQueryRefused(f"run {other} has no items in this dataset")
+            raise ItemQueryRefused(_("Run %(run)d has no items in this dataset.") % {"run": other})
         with answered(), open_reader(dataset, [other, run]) as reader:
             counts = reader.compare(other, run)
             items, following = reader.compared(

@@ -22,6 +22,8 @@ from typing import Any, ClassVar, Final
 import msgspec
 import re2
 
+from apps.datasets.engine.errors import DatasetError, gettext_noop
+
 MOST_CHECKS: Final = 100
 MOST_SCHEMA_BYTES: Final = 256 * 1024
 _REASON_CHARACTERS: Final = 200
@@ -29,8 +31,23 @@ _REASON_CHARACTERS: Final = 200
 _FEWEST_RUNS: Final = 3
 
 
-class BadChecks(ValueError):
-    """A schema or a check that cannot be used; the text says which and why."""
+class BadChecks(DatasetError):
+    """A schema or a check that cannot be used. ``number``: which check, 0 for the schema or all."""
+
+    code: ClassVar[str] = "bad_checks"
+
+    def __init__(self, text: str, /, *, number: int = 0, **params: object) -> None:
+        super().__init__(text, **params)
+        self.number = number
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"Check {self.number}: {text}" if self.number else text
+
+
+class _Problem(msgspec.Struct, frozen=True):
+    text: str
+    params: Mapping[str, object] = {}
 
 
 class _Check(msgspec.Struct, tag_field="check", forbid_unknown_fields=True, frozen=True):
@@ -113,42 +130,44 @@ Check = (
 def read_checks(settings: Sequence[Mapping[str, Any]]) -> list[Check]:
     """Return the checks of a dataset. Raises ``BadChecks`` with the number of the wrong one."""
     if len(settings) > MOST_CHECKS:
-        raise BadChecks(f"at most {MOST_CHECKS} checks")
+        raise BadChecks(gettext_noop("at most %(most)s checks"), most=MOST_CHECKS)
     found: list[Check] = []
     for number, setting in enumerate(settings, 1):
         try:
             check = msgspec.convert(setting, Check)
         except msgspec.ValidationError as error:
-            raise BadChecks(f"check {number}: {error}") from None
+            raise BadChecks("%(why)s", number=number, why=str(error)) from None
         problem = _problem(check)
-        if problem:
-            raise BadChecks(f"check {number}: {problem}")
+        if problem is not None:
+            raise BadChecks(problem.text, number=number, **problem.params)
         found.append(check)
     return found
 
 
-def _problem(check: Check) -> str:
+def _problem(check: Check) -> _Problem | None:
     if isinstance(check, SchemaCheck) and check.action not in ("reject", "flag"):
-        return f"action is reject or flag, not {check.action!r}"
+        return _Problem(
+            gettext_noop("action is reject or flag, not “%(action)s”"), {"action": check.action}
+        )
     if isinstance(check, PatternCheck):
         try:
             re2.compile(check.pattern)
         except re2.error as error:
-            return f"pattern: {_text(error)}"
+            return _Problem(gettext_noop("pattern: %(why)s"), {"why": _text(error)})
     if isinstance(check, PatternCheck | FillRate | Range) and not check.field:
-        return "field is empty"
+        return _Problem(gettext_noop("field is empty"))
     if isinstance(check, Range):
         if check.min is None and check.max is None:
-            return "range needs min or max"
+            return _Problem(gettext_noop("range needs min or max"))
         if check.min is not None and check.max is not None and check.min > check.max:
-            return "min is larger than max"
+            return _Problem(gettext_noop("min is larger than max"))
     if isinstance(check, ItemsAtLeast | DuplicatesAtMost) and check.value < 0:
-        return "value is not negative"
+        return _Problem(gettext_noop("value must not be negative"))
     if isinstance(check, FillRate | RejectedAtMost | FlaggedAtMost) and not 0 <= check.value <= 1:
-        return "value is a share between 0 and 1"
+        return _Problem(gettext_noop("value is a share between 0 and 1"))
     if isinstance(check, Change) and check.percent <= 0:
-        return "percent is larger than 0"
-    return ""
+        return _Problem(gettext_noop("percent must be larger than 0"))
+    return None
 
 
 def _text(error: object) -> str:
@@ -158,7 +177,7 @@ def _text(error: object) -> str:
 def check_schema(schema: Mapping[str, Any]) -> None:
     """Raise ``BadChecks`` if a JSON Schema cannot be used."""
     if len(msgspec.json.encode(schema)) > MOST_SCHEMA_BYTES:
-        raise BadChecks(f"schema: larger than {MOST_SCHEMA_BYTES} bytes")
+        raise BadChecks(gettext_noop("schema: larger than %(most)s bytes"), most=MOST_SCHEMA_BYTES)
     if schema:
         _validator(schema)
 
@@ -175,7 +194,8 @@ def _validator(schema: Mapping[str, Any]) -> Any:
             dict(schema), retriever=no_document, pattern_options=jsonschema_rs.RegexOptions()
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        raise BadChecks(f"schema: {str(error).splitlines()[0]}") from None
+        why = str(error).splitlines()[0]
+        raise BadChecks(gettext_noop("schema: %(why)s"), why=why) from None
 
 
 class ItemChecker:
@@ -236,11 +256,22 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """Outcome of one check; ``text`` says what was found."""
+    """Outcome of one check. ``text``: what was found, in English.
+
+    ``template`` and ``params`` are the same for ``apps.datasets.texts``, which translates it.
+    """
 
     check: str
     ok: bool
     text: str
+    template: str = ""
+    params: Mapping[str, str | int] = {}
+
+
+class _Outcome(msgspec.Struct, frozen=True):
+    ok: bool
+    template: str
+    params: Mapping[str, str | int]
 
 
 def evaluate(checks: Sequence[Check], facts: RunFacts) -> list[CheckResult]:
@@ -249,57 +280,102 @@ def evaluate(checks: Sequence[Check], facts: RunFacts) -> list[CheckResult]:
     for check in checks:
         if check.item_level:
             continue
-        ok, text = _evaluate(check, facts)
-        found.append(CheckResult(str(check.__struct_config__.tag), ok, text))
+        outcome = _evaluate(check, facts)
+        found.append(
+            CheckResult(
+                str(check.__struct_config__.tag),
+                outcome.ok,
+                outcome.template % outcome.params,
+                outcome.template,
+                outcome.params,
+            )
+        )
     return found
 
 
-def _evaluate(check: Check, facts: RunFacts) -> tuple[bool, str]:
+def _evaluate(check: Check, facts: RunFacts) -> _Outcome:
     match check:
         case ItemsAtLeast(value=least):
-            return facts.stored >= least, f"{facts.stored} items, at least {least} expected"
+            text = gettext_noop("%(found)s items, at least %(least)s expected")
+            return _outcome(facts.stored >= least, text, found=facts.stored, least=least)
         case FillRate(field=field, value=least):
             share = facts.filled.get(field, 0) / facts.stored if facts.stored else 0.0
-            return share >= least, f"{field} has a value in {share:.1%}, expected {least:.1%}"
+            text = gettext_noop("%(field)s has a value in %(found)s, expected %(least)s")
+            return _outcome(
+                share >= least, text, field=field, found=f"{share:.1%}", least=f"{least:.1%}"
+            )
         case Range(field=field):
             return _range(check, facts)
         case RejectedAtMost(value=most):
             share = _share(facts.rejected, facts.stored + facts.rejected)
-            return share <= most, f"{share:.1%} of the items rejected, at most {most:.1%} expected"
+            text = gettext_noop("%(found)s of the items rejected, at most %(most)s expected")
+            return _outcome(share <= most, text, found=f"{share:.1%}", most=f"{most:.1%}")
         case FlaggedAtMost(value=most):
             share = _share(facts.flagged, facts.stored)
-            return share <= most, f"{share:.1%} of the items flagged, at most {most:.1%} expected"
+            text = gettext_noop("%(found)s of the items flagged, at most %(most)s expected")
+            return _outcome(share <= most, text, found=f"{share:.1%}", most=f"{most:.1%}")
         case DuplicatesAtMost(value=most):
             if facts.duplicates is None:
-                return False, "the dataset has no key: duplicates cannot be counted"
-            return facts.duplicates <= most, (
-                f"{facts.duplicates} items with the key of another, at most {most} expected"
+                text = gettext_noop("the dataset has no key: duplicates cannot be counted")
+                return _outcome(False, text)
+            text = gettext_noop(
+                "%(found)s items with the key of another, at most %(most)s expected"
             )
+            return _outcome(facts.duplicates <= most, text, found=facts.duplicates, most=most)
         case Change(percent=percent):
             return _change(percent, facts)
     raise AssertionError(check)
 
 
-def _range(check: Range, facts: RunFacts) -> tuple[bool, str]:
-    limits = facts.limits.get(check.field)
+def _outcome(ok: bool, template: str, **params: str | int) -> _Outcome:
+    return _Outcome(ok, template, params)
+
+
+def _range(check: Range, facts: RunFacts) -> _Outcome:
+    field = check.field
+    limits = facts.limits.get(field)
     if limits is None:
-        if facts.filled.get(check.field):
-            return False, f"{check.field} has values that are no numbers"
-        return True, f"{check.field} has no values"
+        if facts.filled.get(field):
+            text = gettext_noop("%(field)s has values that are no numbers")
+            return _outcome(False, text, field=field)
+        return _outcome(True, gettext_noop("%(field)s has no values"), field=field)
     low, high = limits
     inside = (check.min is None or low >= check.min) and (check.max is None or high <= check.max)
-    least = "" if check.min is None else f" from {check.min:g}"
-    most = "" if check.max is None else f" to {check.max:g}"
-    return inside, f"{check.field} lies between {low:g} and {high:g}, expected{least}{most}"
+    params = {"field": field, "low": f"{low:g}", "high": f"{high:g}"}
+    if check.min is not None:
+        params["least"] = f"{check.min:g}"
+    if check.max is not None:
+        params["most"] = f"{check.max:g}"
+    if check.max is None:
+        text = gettext_noop(
+            "%(field)s lies between %(low)s and %(high)s, expected at least %(least)s"
+        )
+    elif check.min is None:
+        text = gettext_noop(
+            "%(field)s lies between %(low)s and %(high)s, expected at most %(most)s"
+        )
+    else:
+        text = gettext_noop(
+            "%(field)s lies between %(low)s and %(high)s, expected from %(least)s to %(most)s"
+        )
+    return _Outcome(inside, text, params)
 
 
-def _change(percent: float, facts: RunFacts) -> tuple[bool, str]:
+def _change(percent: float, facts: RunFacts) -> _Outcome:
     if len(facts.earlier) < _FEWEST_RUNS:
-        return True, f"{len(facts.earlier)} earlier runs, {_FEWEST_RUNS} are needed to compare"
+        text = gettext_noop("%(earlier)s earlier runs, %(needed)s are needed to compare")
+        return _outcome(True, text, earlier=len(facts.earlier), needed=_FEWEST_RUNS)
     usual = statistics.median(facts.earlier[:10])
     change = 100.0 * (facts.stored - usual) / usual if usual else (100.0 if facts.stored else 0.0)
-    return abs(change) <= percent, (
-        f"{facts.stored} items, {change:+.0f} % against the usual {usual:g}; {percent:g} % allowed"
+    return _outcome(
+        abs(change) <= percent,
+        gettext_noop(
+            "%(found)s items, %(change)s %% against the usual %(usual)s; %(allowed)s %% allowed"
+        ),
+        found=facts.stored,
+        change=f"{change:+.0f}",
+        usual=f"{usual:g}",
+        allowed=f"{percent:g}",
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from apps.datasets.engine.errors import BadItemQuery
+from apps.datasets.engine.errors import BadItemQuery, gettext_noop
 from apps.datasets.engine.filters import FieldNames, text_of
 from apps.datasets.engine.item_types import (
     ITEM_COLUMNS,
@@ -16,6 +16,7 @@ from apps.datasets.engine.item_types import (
     ComparedItem,
     Comparison,
     Item,
+    bad_limit,
     item_of,
     offset_of,
 )
@@ -61,9 +62,12 @@ class RunComparison(ItemSource):
     ) -> tuple[list[ComparedItem], str]:
         """Return items that were added, removed, changed or are equal, and the next cursor."""
         if kind not in ("added", "removed", "changed", "equal"):
-            raise BadItemQuery(f"kind is added, removed, changed or equal, not {kind[:50]!r}")
+            raise BadItemQuery(
+                gettext_noop("kind is added, removed, changed or equal, not “%(kind)s”."),
+                kind=kind[:50],
+            )
         if not 0 < limit <= MOST_ITEMS:
-            raise BadItemQuery(f"limit is 1 to {MOST_ITEMS}")
+            raise bad_limit()
         offset = offset_of(after)
         joined = self._joined(old, new)
         rows = self._rows(
@@ -92,7 +96,11 @@ class RunComparison(ItemSource):
         """Return the items of one key over all runs, the newest first."""
         source, fields = self._source(self._files)
         if len(key) != len(self._key()):
-            raise BadItemQuery(f"the key has {len(self._key())} fields: {', '.join(self._key())}")
+            raise BadItemQuery(
+                gettext_noop("The key has %(count)s fields: %(fields)s."),
+                count=len(self._key()),
+                fields=", ".join(self._key()),
+            )
         matches = " AND ".join(f"{text_of(field, fields)} = ?" for field in self._key())
         rows = self._rows(
             f"SELECT {ITEM_COLUMNS} FROM {source} WHERE {matches} "  # noqa: S608 - bound

@@ -1,14 +1,36 @@
-"""Errors of this app."""
+"""Errors of this app's plain-Python part, and texts that are translated where they are shown."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
+
+_TEXT_CHARACTERS = 200
+
+
+def gettext_noop(text: str) -> str:
+    """Mark a text for translation, by a name that ``makemessages`` knows. Returns the text."""
+    return text
 
 
 class DatasetError(Exception):
-    """Base of this app's errors; each has a stable code."""
+    """Base of this app's errors; each has a stable code.
+
+    ``text`` is English, with ``%(name)s`` for parameters. ``apps.datasets.texts`` translates it.
+    """
 
     code: ClassVar[str] = "dataset_error"
+
+    def __init__(self, text: str, /, **params: object) -> None:
+        super().__init__(text)
+        self.text = text
+        self.params: Mapping[str, object] = {
+            name: value[:_TEXT_CHARACTERS] if isinstance(value, str) else value
+            for name, value in params.items()
+        }
+
+    def __str__(self) -> str:
+        return self.text % self.params if self.params else self.text
 
 
 class BadItemQuery(DatasetError):

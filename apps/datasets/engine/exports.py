@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from apps.datasets.engine.errors import BadItemQuery
+from apps.datasets.engine.errors import BadItemQuery, gettext_noop
 from apps.datasets.engine.item_types import ItemQuery
 from apps.datasets.engine.reader import ItemReader
 from yardkit.items import columns as names
@@ -109,7 +109,10 @@ def check_rows(reader: ItemReader, query: ItemQuery, export: str) -> None:
     """Raise ``BadItemQuery`` if a format cannot hold the items of a query."""
     if export == "xlsx" and reader.count(query) >= XLSX_ROWS:
         raise BadItemQuery(
-            f"xlsx holds {XLSX_ROWS - 1:,} items; filter them, or take csv, jsonl or parquet"
+            gettext_noop(
+                "xlsx holds %(most)s items. Filter them, or choose csv, jsonl or parquet."
+            ),
+            most=f"{XLSX_ROWS - 1:,}",
         )
 
 

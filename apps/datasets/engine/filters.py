@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import re2
 
-from apps.datasets.engine.errors import BadItemQuery
+from apps.datasets.engine.errors import BadItemQuery, gettext_noop
 from yardkit.items import columns as names
 from yardkit.items.columns import Column, Columns, ColumnType
 
@@ -49,6 +49,40 @@ class ItemFilter(msgspec.Struct, frozen=True):
     value: str | int | float | bool | None = None
 
 
+NO_VALUE: Final = (FilterOp.MISSING, FilterOp.PRESENT)
+_OPERATORS: Final = frozenset(op.value for op in FilterOp)
+
+
+def read_filter(text: str) -> ItemFilter:
+    """Return the filter that ``field:operator:value`` describes. Raises ``BadItemQuery``.
+
+    A field may contain colons if no operator follows one of them earlier.
+    """
+    start = 0
+    while (colon := text.find(":", start)) >= 0:
+        name, second, value = text[colon + 1 :].partition(":")
+        if name in _OPERATORS:
+            op = FilterOp(name)
+            if colon == 0 or (op not in NO_VALUE and not second):
+                raise BadItemQuery(
+                    gettext_noop("%(text)s: the field or the value is missing."), text=text[:100]
+                )
+            return ItemFilter(text[:colon], op, None if op in NO_VALUE else value)
+        start = colon + 1
+    raise BadItemQuery(
+        gettext_noop("%(text)s: use field:operator:value, with an operator of %(ops)s."),
+        text=text[:100],
+        ops=", ".join(op.value for op in FilterOp),
+    )
+
+
+def written(condition: ItemFilter) -> str:
+    """Return a filter as ``read_filter`` reads it."""
+    if condition.op in NO_VALUE:
+        return f"{condition.field}:{condition.op.value}"
+    return f"{condition.field}:{condition.op.value}:{condition.value}"
+
+
 class Sql(msgspec.Struct, frozen=True):
     """A piece of SQL and its parameters."""
 
@@ -74,7 +108,7 @@ class FieldNames:
             return [Column(field, field, _SYSTEM_TYPES[field])]
         columns = self._columns.of_field(field)
         if not columns:
-            raise BadItemQuery(f"there is no field {field[:100]!r}")
+            raise BadItemQuery(gettext_noop("There is no field “%(field)s”."), field=field)
         return [column for column in columns if column.column in self._present]
 
     def texts(self) -> list[Column]:
@@ -152,7 +186,9 @@ def _any(parts: Sequence[Sql]) -> Sql:
 
 def _text(condition: ItemFilter) -> str:
     if condition.value is None:
-        raise BadItemQuery(f"{condition.field}: {condition.op.value} needs a value")
+        raise BadItemQuery(
+            gettext_noop("The filter of “%(field)s” needs a value."), field=condition.field
+        )
     return str(condition.value)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from apps.datasets.engine.errors import BadItemQuery
+from apps.datasets.engine.errors import BadItemQuery, gettext_noop
 from apps.datasets.engine.filters import ItemFilter
 from yardkit.items import columns as names
 
@@ -158,7 +158,7 @@ def place_of(cursor: str) -> list[Any] | None:
     try:
         place = msgspec.json.decode(bytes.fromhex(cursor), type=tuple[int, int, str, int])
     except (ValueError, msgspec.DecodeError):
-        raise BadItemQuery(f"{cursor[:50]!r} is no cursor of this list") from None
+        raise _bad_cursor(cursor) from None
     return list(place)
 
 
@@ -167,5 +167,15 @@ def offset_of(cursor: str) -> int:
     if not cursor:
         return 0
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 12):
-        raise BadItemQuery(f"{cursor[:50]!r} is no cursor of this list")
+        raise _bad_cursor(cursor)
     return int(cursor)
+
+
+def bad_limit() -> BadItemQuery:
+    """Return the error of a page that is too large."""
+    return BadItemQuery(gettext_noop("limit is 1 to %(most)s."), most=MOST_ITEMS)
+
+
+def _bad_cursor(cursor: str) -> BadItemQuery:
+    text = gettext_noop("“%(cursor)s” is not a cursor of this list.")
+    return BadItemQuery(text, cursor=cursor[:50])

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from apps.datasets.engine.comparing import RunComparison
-from apps.datasets.engine.errors import BadItemQuery
+from apps.datasets.engine.errors import BadItemQuery, gettext_noop
 from apps.datasets.engine.filters import FieldNames, order_by, quoted, text_of, where
 from apps.datasets.engine.item_types import (
     MOST_ITEMS,
@@ -18,6 +18,7 @@ from apps.datasets.engine.item_types import (
     File,
     ItemPage,
     ItemQuery,
+    bad_limit,
     cursor_of,
     item_of,
     offset_of,
@@ -43,7 +44,7 @@ class ItemReader(BatchStream, RunComparison):
     def page(self, query: ItemQuery) -> ItemPage:
         """Return the next items. Raises ``BadItemQuery`` and ``DataUnavailable``."""
         if not 0 < query.limit <= MOST_ITEMS:
-            raise BadItemQuery(f"limit is 1 to {MOST_ITEMS}")
+            raise bad_limit()
         if query.newest:
             return self._newest_page(query)
         if query.sort or query.latest:
@@ -76,7 +77,9 @@ class ItemReader(BatchStream, RunComparison):
 
     def _newest_page(self, query: ItemQuery) -> ItemPage:
         if query.sort or query.latest or query.after:
-            raise BadItemQuery("newest goes with neither sort, latest nor cursor")
+            raise BadItemQuery(
+                gettext_noop("newest cannot be combined with sort, latest or a cursor.")
+            )
         files = _last(self._files, query.limit) if query.is_plain else self._files
         source, fields = self._source(files)
         condition = where(query.filters, query.text, fields)

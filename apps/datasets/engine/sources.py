@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from apps.datasets.engine.errors import BadItemQuery, DataUnavailable
+from apps.datasets.engine.errors import BadItemQuery, DataUnavailable, gettext_noop
 from apps.datasets.engine.filters import FieldNames, text_of
 from apps.datasets.engine.item_types import ITEM_COLUMNS, PLACE, File
 from yardkit.errors import first_line
@@ -73,7 +73,9 @@ class ItemSource:
 
     def _key(self) -> list[str]:
         if not self._key_fields:
-            raise BadItemQuery("the dataset has no key; name the fields that identify an item")
+            raise BadItemQuery(
+                gettext_noop("The dataset has no key. Name the fields that identify an item.")
+            )
         return self._key_fields
 
     def _of_run(self, run: int) -> list[File]:
@@ -225,12 +227,13 @@ class ItemSource:
         try:
             yield
         except duckdb.InterruptException as error:
-            text = f"the query took longer than {self._timeout:g} s; filter fewer runs"
-            raise BadItemQuery(text) from error
+            text = gettext_noop("The query took longer than %(seconds)s s. Choose fewer runs.")
+            raise BadItemQuery(text, seconds=f"{self._timeout:g}") from error
         except (duckdb.IOException, duckdb.HTTPException, OSError) as error:
             raise DataUnavailable(first_line(error)) from error
         except duckdb.OutOfMemoryException as error:
-            raise BadItemQuery(f"the query needs too much memory: {first_line(error)}") from error
+            text = gettext_noop("The query needs too much memory: %(why)s")
+            raise BadItemQuery(text, why=first_line(error)) from error
 
 
 def _listed(paths: Sequence[Path | None]) -> str:

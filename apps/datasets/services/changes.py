@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from apps.access.models import User
 from apps.access.services import record
 from apps.datasets.engine.checks import BadChecks, check_schema, read_checks
 from apps.datasets.errors import SettingsRefused
 from apps.datasets.models import Dataset, DatasetRun
+from apps.datasets.texts import text_of
 from yardkit.names import UNSTORABLE
 
 MOST_KEY_FIELDS: Final = 10
@@ -56,23 +58,27 @@ def _problems(values: dict[str, Any]) -> dict[str, list[str]]:
         raise TypeError(f"no settings of a dataset: {', '.join(unknown)}")
     key = values.get("key_fields", [])
     if not isinstance(key, list) or not all(isinstance(name, str) and name for name in key):
-        problems["key_fields"] = ["a list of names of fields"]
+        problems["key_fields"] = [_("Enter a list of field names.")]
     elif len(key) > MOST_KEY_FIELDS or len(set(key)) < len(key):
-        problems["key_fields"] = [f"at most {MOST_KEY_FIELDS} different fields"]
+        problems["key_fields"] = [
+            _("Enter at most %(most)d different fields.") % {"most": MOST_KEY_FIELDS}
+        ]
     for name in ("keep_days", "keep_runs", "keep_bytes"):
         if values.get(name) is not None and values[name] < 1:
-            problems[name] = ["at least 1; empty for no limit"]
+            problems[name] = [_("Enter at least 1, or nothing for no limit.")]
     for name, check in (("item_schema", check_schema), ("checks", read_checks)):
         if name in values:
             try:
                 check(values[name])
             except BadChecks as error:
-                problems[name] = [str(error)]
+                problems[name] = [text_of(error)]
             except (TypeError, ValueError) as error:
-                problems[name] = [f"not understood: {error}"]
+                problems[name] = [_("Not understood: %(why)s") % {"why": error}]
     for name in ("key_fields", "item_schema", "checks"):
         if any(UNSTORABLE.search(text) for text in _texts(values.get(name))):
-            problems[name] = ["a character that cannot be stored (\\u0000 or half of a pair)"]
+            problems[name] = [
+                _("Contains a character that cannot be stored (\\u0000 or half of a pair).")
+            ]
     return problems
 
 
