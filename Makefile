@@ -75,6 +75,14 @@ spider-image: $(VENV)/.installed ## The image that spiders build on: make spider
 	@$(PIP) wheel --constraint $(DIST)/spider/constraints.txt --wheel-dir $(DIST)/spider/wheels './platform[local]'
 	@docker build --build-arg BASE_IMAGE=$(BASE_IMAGE) -t $(TAG) -f deploy/spider/Dockerfile $(ARGS) $(DIST)/spider
 
+SCRAPY_TAG ?= crawlyard-scrapy:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+.PHONY: scrapy-image
+scrapy-image: $(VENV)/.installed ## The image that Scrapy projects build on: make scrapy-image BASE_IMAGE=python:3.12-slim SCRAPY_TAG=me/scrapy:1
+	@rm -rf $(DIST)/scrapy && mkdir -p $(DIST)/scrapy/wheels
+	@sed -n 's/^\([a-z0-9].*==.*\) \\$$/\1/p' requirements-scrapy.txt > $(DIST)/scrapy/constraints.txt
+	@$(PIP) wheel --constraint $(DIST)/scrapy/constraints.txt --wheel-dir $(DIST)/scrapy/wheels './platform[scrapy]'
+	@docker build --build-arg BASE_IMAGE=$(BASE_IMAGE) --build-arg EXTRA=scrapy -t $(SCRAPY_TAG) -f deploy/spider/Dockerfile $(ARGS) $(DIST)/scrapy
+
 # --- the image of the product ----------------------------------------------------------------
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)

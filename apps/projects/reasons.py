@@ -131,6 +131,11 @@ _TEXTS: Final[dict[str, Promise]] = {
     "engine_away": _("The Docker Engine at %(url)s does not answer: %(error)s"),
     "engine_lost": _("The Docker Engine went away during the build: %(error)s"),
     "dockerfile_missing": _("The repository has no “%(path)s”."),
+    "recipe_no_requirements": _(
+        "The repository has scrapy.cfg, but neither a Dockerfile nor a requirements.txt nor "
+        "dependencies in pyproject.toml; add one of them."
+    ),
+    "recipe_pyproject": _("pyproject.toml cannot be read: %(error)s"),
     "dockerfile_outside": _("“%(path)s” is not a path inside the repository."),
     "dockerfile_image_foreign": _(
         "Line %(line)s of the Dockerfile names the image %(image)s of another project."

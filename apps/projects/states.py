@@ -47,6 +47,7 @@ class BuildStep(TextChoices):
     PREPARE = "prepare", _("prepare")
     BUILD = "build", _("build")
     CHECK = "check", _("check")
+    DESCRIBE = "describe", _("describe")
     STORE = "store", _("store")
 
 
@@ -55,6 +56,13 @@ class ImageSource(TextChoices):
 
     BUILD = "build", _("built here")
     REGISTRY = "registry", _("pushed to the registry")
+
+
+class SpiderKind(TextChoices):
+    """Kind of a project's spiders."""
+
+    YARDSPIDER = "yardspider", "yardspider"
+    SCRAPY = "scrapy", "Scrapy"
 
 
 B = BuildState

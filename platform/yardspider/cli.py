@@ -1,6 +1,6 @@
 """``yardspider run module:Class`` runs a spider on the platform, or locally with ``--local``.
 
-``yardspider init NAME`` makes a new project.
+``yardspider init NAME`` makes a new project, ``yardspider describe`` prints its spiders.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from yardspider.loader import load_spider, make_spider
 from yardspider.local_dataset import LocalDataset
 from yardspider.outcome import CrawlOutcome
 from yardspider.outputs import ITEMS_FILE, ItemFile, ItemSink, write_exit
+from yardspider.project import main as describe_project
 from yardspider.resources.port import Pools
 from yardspider.runner import EXIT_FAILED, exit_content, finish, outcome_content, run_process
 from yardspider.scaffold import make_project, version
@@ -52,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if options.command == "init":
             return _init(options)
+        if options.command == "describe":
+            return describe_project(options.modules)
         with Stop() as stop:
             die_with_parent_if_asked(os.environ)
             run_dir = environment.read_run_dir(os.environ)
@@ -70,6 +73,12 @@ def _parser() -> argparse.ArgumentParser:
     init = commands.add_parser("init", help="make a project: a spider, its test, its Dockerfile")
     init.add_argument("name", metavar="NAME", help="such as book-shop")
     init.add_argument("--dir", type=Path, metavar="DIR", help="where to; else a folder NAME here")
+    describe = commands.add_parser(
+        "describe", help="print the project's spiders and their arguments as JSON"
+    )
+    describe.add_argument(
+        "modules", nargs="*", metavar="MODULE", help="such as quotes; else all of this folder"
+    )
     run = commands.add_parser("run", help="run a spider to its end")
     run.add_argument("spider", metavar="module:Class", help="such as quotes:Quotes")
     run.add_argument(

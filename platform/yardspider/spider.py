@@ -21,7 +21,9 @@ class Spider:
         name: for people; the class name unless given.
         start_urls: URLs of ``start``.
         settings: speed and limits; the job and the command line may change them.
-        arguments: of the job, by name.
+        arguments: of the job, by name. A class attribute declares them: the default by name, or
+            the type of an argument that is required. ``yardspider describe`` and the job's form
+            show them; texts of a section "Arguments:" of the class's docstring are their help.
         seeds: adds seeds to the run's frontier; available from ``start`` on.
         resources: leases accounts, tokens and proxies of the project's pools; likewise.
         files: keeps files, such as images, beside the items; likewise.
@@ -30,12 +32,15 @@ class Spider:
     name: ClassVar[str] = ""
     start_urls: ClassVar[list[str]] = []
     settings: ClassVar[SpiderSettings] = SpiderSettings()
+    arguments: dict[str, Any] = {}
     seeds: Seeds
     resources: Resources
     files: Files
 
     def __init__(self, arguments: Mapping[str, Any] | None = None) -> None:
-        self.arguments: dict[str, Any] = dict(arguments or {})
+        declared = type(self).arguments.items()
+        defaults = {name: value for name, value in declared if not isinstance(value, type)}
+        self.arguments = {**defaults, **(arguments or {})}
 
     def start(self) -> Outputs:
         """Yield or return the first requests, also from an ``async def``.

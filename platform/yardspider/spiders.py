@@ -18,9 +18,13 @@ class SiteSpider(Spider):
     200, resolved against the page's final address or its ``<base href>``, without fragment. One
     item a page: ``{"url", "status", "title", "links"}``, links being the number of different
     pages of the site it points to.
+
+    Arguments:
+        url: Address where the site begins.
     """
 
     name = "site"
+    arguments = {"url": str}
 
     def __init__(self, arguments: dict[str, Any] | None = None) -> None:
         super().__init__(arguments)

@@ -1,4 +1,4 @@
-"""The image that spiders build on, made as its users make it: ``make spider-image``."""
+"""The images that spiders build on, made as their users make them: ``make spider-image``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.plugins.base_image import make_base_image
 from tools.requirement_marks import ROOT
 
 NAME = "crawlyard-test-spider"
+SCRAPY_NAME = "crawlyard-test-scrapy"
 # Of the first stage of deploy/spider/Dockerfile.
 STAGE_LABEL = "crawlyard.stage=wheels"
 
@@ -37,12 +38,30 @@ def spider_image(
     docker_engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
 ) -> str:
     """Name and tag of the image, on the base made of this Python; built without any network."""
-    reference = f"{NAME}:{tmp_path_factory.getbasetemp().name}"
+    return _image("spider-image", "TAG", NAME, docker_engine, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def scrapy_image(
+    docker_engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """The same for Scrapy projects: ``make scrapy-image``."""
+    return _image("scrapy-image", "SCRAPY_TAG", SCRAPY_NAME, docker_engine, tmp_path_factory)
+
+
+def _image(
+    target: str,
+    tag: str,
+    name: str,
+    docker_engine: docker.DockerClient,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> str:
+    reference = f"{name}:{tmp_path_factory.getbasetemp().name}"
     folder: Path = tmp_path_factory.mktemp("dist")
     done = make(
-        "spider-image",
+        target,
         f"BASE_IMAGE={make_base_image(docker_engine)}",
-        f"TAG={reference}",
+        f"{tag}={reference}",
         f"DIST={folder}",
         "ARGS=--network=none --label=crawlyard.test=1",
     )

@@ -244,7 +244,9 @@ def test_a_queued_build_becomes_an_image_with_its_log(yard: Yard) -> None:
     found = yard.until("prod/first/1.0", "succeeded")
     (build,), (image,) = found["builds"], found["images"]
     steps = json.loads(build["steps"])
-    assert [each["step"] for each in steps] == ["clone", "prepare", "build", "check", "store"]
+    assert [each["step"] for each in steps] == [
+        *("clone", "prepare", "build", "check", "describe", "store")
+    ]
     assert all(each["ended_at"] for each in steps)
     assert build["commit"] == yard.repository.head()
     assert (image["name"], image["tag"]) == (f"crawlyard/{yard.slug}/first", "prod-1.0")

@@ -30,6 +30,7 @@ from apps.access.admin.filters import VisibleRelatedFilter
 from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
 from apps.access.states import Role
+from apps.projects.admin.images import spiders_context
 from apps.projects.errors import AlreadyBuilt
 from apps.projects.models import Build, Project
 from apps.projects.services import build_tag, cancel_build, rebuild
@@ -272,12 +273,14 @@ def live_context(build: Build) -> dict[str, Any]:
                 "tone": _tone(build, step, started, ended),
             }
         )
+    image = getattr(build, "image", None)
     return {
         "build": build,
         "steps": steps,
         "state_label": BuildState(build.state).label,
         "state_tone": BUILD_TONES[BuildState(build.state)],
-        "image": getattr(build, "image", None),
+        "image": image,
+        **spiders_context(image),
     }
 
 

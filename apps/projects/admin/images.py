@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 from django.contrib import admin
 from django.db.models import Count, Model, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from django.utils.html import format_html
@@ -21,6 +21,7 @@ from apps.access.admin.read_only import ReadOnly
 from apps.projects.models import Image
 
 SHOWN_DIGITS: Final = 12
+SHOWN_SPIDERS: Final = 500
 
 
 @admin.register(Image)
@@ -61,8 +62,22 @@ class ImageAdmin(ReadOnly, ProjectScopedAdmin):
     )
     readonly_fields = ("image_reference", "size", "used", "build_link", "labels_text")
 
+    change_form_outer_after_template = "admin/projects/image/spiders.html"
+
     class Media:
         css = {"all": ["dashboard/dashboard.css", "projects/projects.css"]}
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show the image with its spiders."""
+        image = cast("Image | None", self.get_object(request, object_id))
+        extra = {**(extra_context or {}), **spiders_context(image)}
+        return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
 
     @admin.display(description=_("image"), ordering="name")
     def image_reference(self, image: Image) -> str:
@@ -106,6 +121,18 @@ class ImageAdmin(ReadOnly, ProjectScopedAdmin):
         """Labels, one per line."""
         lines = "\n".join(f"{name}={value}" for name, value in sorted(image.labels.items()))
         return format_html('<pre class="cy-code">{}</pre>', lines) if lines else "–"
+
+
+def spiders_context(image: Image | None) -> dict[str, Any]:
+    """Return the context of the part of a page that lists the spiders of an image."""
+    described = None if image is None else getattr(image, "description", None)
+    if described is None:
+        return {"description": None}
+    return {
+        "description": described,
+        "spiders": described.spiders[:SHOWN_SPIDERS],
+        "more_spiders": max(0, len(described.spiders) - SHOWN_SPIDERS),
+    }
 
 
 def with_jobs(images: QuerySet[Model]) -> QuerySet[Model]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from django.http import Http404
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_field
@@ -19,8 +20,9 @@ from apps.access.errors import RoleRequired
 from apps.access.services import has_role
 from apps.access.states import Role
 from apps.projects.api.filters import BuildFilter, ImageFilter
-from apps.projects.models import Build, Image, Project
+from apps.projects.models import Build, Image, ImageDescription, Project
 from apps.projects.services import build_tag, cancel_build, rebuild
+from apps.projects.states import SpiderKind
 
 MAX_TAG = 250
 
@@ -67,6 +69,7 @@ class BuildSerializer(serializers.ModelSerializer[Build]):
             "step",
             "steps",
             "reason",
+            "warning",
             "attempt",
             "repeats",
             "no_cache",
@@ -104,8 +107,74 @@ class ImageLabelsField(serializers.JSONField):
     """Labels of an image by name."""
 
 
+_ARGUMENT = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "type": {"type": "string", "enum": ["str", "int", "float", "bool", "list", "dict", "any"]},
+        "default": {},
+        "required": {"type": "boolean"},
+        "description": {"type": "string"},
+    },
+}
+
+
+@extend_schema_field(
+    {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "description": "As the field spider of a job names it."},
+                "class": {"type": "string"},
+                "description": {"type": "string"},
+                "arguments": {"type": "array", "items": _ARGUMENT},
+                "settings": {"type": "object", "additionalProperties": {}},
+            },
+        },
+    }
+)
+class SpidersField(serializers.JSONField):
+    """Spiders with their arguments and settings."""
+
+
+@extend_schema_field(
+    {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {"module": {"type": "string"}, "error": {"type": "string"}},
+        },
+    }
+)
+class ModuleErrorsField(serializers.JSONField):
+    """Modules whose spiders are unknown."""
+
+
+@extend_schema_field({"type": "object", "additionalProperties": {}})
+class ProjectSettingsField(serializers.JSONField):
+    """Settings of a Scrapy project by name; secret ones are masked."""
+
+
+class ImageDescriptionSerializer(serializers.ModelSerializer[ImageDescription]):
+    """Spiders of an image, as its build asked for them."""
+
+    spiders = SpidersField(read_only=True)
+    settings = ProjectSettingsField(read_only=True)
+    errors = ModuleErrorsField(read_only=True)
+
+    class Meta:
+        model = ImageDescription
+        fields = ("image", "kind", "spiders", "settings", "errors", "created_at")
+        read_only_fields = fields
+
+
 class ImageSerializer(serializers.ModelSerializer[Image]):
     """Image that jobs can use."""
+
+    kind = serializers.SerializerMethodField(
+        help_text=_("Kind of its spiders; null if the image does not describe them.")
+    )
 
     reference = serializers.CharField(read_only=True)
     available = serializers.SerializerMethodField(help_text=_("Whether jobs can use it."))
@@ -125,11 +194,18 @@ class ImageSerializer(serializers.ModelSerializer[Image]):
             "size_bytes",
             "labels",
             "commit",
+            "kind",
             "available",
             "created_at",
             "removed_at",
         )
         read_only_fields = fields
+
+    @extend_schema_field({"type": "string", "enum": list(SpiderKind.values), "nullable": True})
+    def get_kind(self, image: Image) -> str | None:
+        """Kind of the spiders."""
+        described = getattr(image, "description", None)
+        return None if described is None else str(described.kind)
 
     def get_available(self, image: Image) -> bool:
         """Whether jobs can use the image: it has not been removed."""
@@ -198,6 +274,18 @@ class BuildViewSet(ReadViewSet[Build]):
 class ImageViewSet(ReadViewSet[Image]):
     """Images, newest first: of successful builds and of the registry."""
 
-    queryset = Image.objects.all()
+    queryset = Image.objects.select_related("description").defer(
+        "description__spiders", "description__settings", "description__errors"
+    )
     serializer_class = ImageSerializer
     filterset_class = ImageFilter
+
+    # Not named "description": that is a view's own name for what it does.
+    @extend_schema(summary="Spiders of an image", responses=ImageDescriptionSerializer)
+    @action(detail=True, methods=["get"], url_path="description")
+    def spiders(self, request: Request, pk: str | None = None) -> Response:
+        """Return the image's spiders, arguments and settings. 404 if it does not describe them."""
+        described = ImageDescription.objects.filter(image=self.get_object()).first()
+        if described is None:
+            raise Http404
+        return Response(ImageDescriptionSerializer(described).data)

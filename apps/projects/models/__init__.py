@@ -1,6 +1,6 @@
 """Models of projects, webhook deliveries, builds and images."""
 
-from apps.projects.models.build import Build, Delivery, Image
+from apps.projects.models.build import Build, Delivery, Image, ImageDescription
 from apps.projects.models.project import (
     DEFAULT_SLUG,
     DEFAULT_TAG_TEMPLATE,
@@ -16,6 +16,7 @@ __all__ = [
     "DeletedProject",
     "Delivery",
     "Image",
+    "ImageDescription",
     "Project",
     "validate_networks",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
@@ -16,6 +18,7 @@ from apps.projects.states import (
     DeliverySource,
     DeliveryVerdict,
     ImageSource,
+    SpiderKind,
 )
 
 
@@ -37,6 +40,13 @@ class Build(models.Model):
         _("step"), max_length=10, choices=BuildStep.choices, default=BuildStep.NONE, blank=True
     )
     reason = models.TextField(_("reason"), blank=True)
+    warning = models.TextField(
+        _("warning"),
+        blank=True,
+        default="",
+        db_default="",
+        help_text=_("Why the image does not describe its spiders."),
+    )
     attempt = models.PositiveSmallIntegerField(_("attempt"), default=1)
     # The lost build that this build retries, or the build that a user repeated.
     repeats = models.ForeignKey(
@@ -148,6 +158,42 @@ class Image(models.Model):
     def reference(self) -> str:
         """Reference of the image, ``name:tag``."""
         return f"{self.name}:{self.tag}"
+
+
+class ImageDescription(models.Model):
+    """Spiders of an image with their arguments, as the build asked the image for them.
+
+    Not a field of ``Image``: of a large project it has megabytes, which no list needs.
+    """
+
+    image = models.OneToOneField(Image, on_delete=models.CASCADE, related_name="description")
+    kind = models.CharField(_("kind"), max_length=10, choices=SpiderKind.choices)
+    # As in ``apps.projects.engine.builder.description``.
+    spiders = models.JSONField(_("spiders"), default=list, blank=True)
+    settings = models.JSONField(_("settings"), default=dict, blank=True)
+    errors = models.JSONField(_("errors"), default=list, blank=True)
+    created_at = models.DateTimeField(_("created at"))
+
+    class Meta:
+        verbose_name = _("description of an image")
+        verbose_name_plural = _("descriptions of images")
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(kind__in=SpiderKind.values), name="projects_description_kind_known"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.image} ({self.kind})"
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the spiders, sorted."""
+        return [str(spider["name"]) for spider in self.spiders]
+
+    def spider(self, name: str) -> dict[str, Any] | None:
+        """Return the spider of this name."""
+        return next((spider for spider in self.spiders if spider["name"] == name), None)
 
 
 class Delivery(models.Model):

@@ -15,6 +15,7 @@ from apps.projects.errors import ProjectError
 from apps.projects.models import Build, Image
 from apps.projects.services.build_moves import move_build, notify
 from apps.projects.services.builds import BUILD_TASK, queue_build
+from apps.projects.services.images import store_description
 from apps.projects.states import BuildState, BuildStep, ImageSource
 from apps.runtime.deferral import defer
 from yardkit import topology
@@ -86,7 +87,13 @@ def succeed_build(
     """
     steps = [*_ended(build.steps, now)]
     if not move_build(
-        build, BuildState.SUCCEEDED, now=now, held_by=build.boot, steps=steps, reason=""
+        build,
+        BuildState.SUCCEEDED,
+        now=now,
+        held_by=build.boot,
+        steps=steps,
+        reason="",
+        warning=built.warning[:MAX_REASON],
     ):
         return None
     listed, _created = Image.objects.update_or_create(
@@ -104,6 +111,7 @@ def succeed_build(
             "removed_at": None,
         },
     )
+    store_description(image=listed, description=built.description, now=now)
     return listed
 
 

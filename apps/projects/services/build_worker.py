@@ -25,6 +25,7 @@ from apps.projects.engine.builder import (
     build_image,
 )
 from apps.projects.engine.builder.control import StopReason
+from apps.projects.engine.builder.description import describers, remove_describer
 from apps.projects.engine.builder.engine import FAILURES, BuildEngine
 from apps.projects.engine.builder.plan import EngineOptions
 from apps.projects.engine.git_process import Credentials
@@ -122,6 +123,7 @@ def plan_of(build: Build, folder: Path) -> BuildPlan:
         engine=engine_options(),
         folder=folder,
         max_image_bytes=project.max_image_bytes,
+        scrapy_base=settings.SCRAPY_BASE_IMAGE,
         no_cache=build.no_cache,
         secrets=tuple(secret for secret in secrets if len(secret) > 2),
     )
@@ -314,6 +316,9 @@ def tidy(
     try:
         others = Build.objects.active().exclude(state=BuildState.QUEUED)
         others = others.exclude(pk=but.pk if but else 0)
+        for container, label in describers(engine):
+            if not Build.objects.active().filter(pk=_build_id(label)).exists():
+                remove_describer(engine, container)
         for digest, label in engine.nameless():
             if label and _belongs(engine, digest, label):
                 continue
@@ -330,13 +335,19 @@ def tidy(
 
 def _belongs(engine: BuildEngine, digest: str, label: str) -> bool:
     """Return whether an unnamed finished image belongs to a build; name it if it is listed."""
-    if not label.isascii() or not label.isdigit() or len(label) > 18:
+    build_id = _build_id(label)
+    if not build_id:
         return False
-    stored = Image.objects.filter(build_id=int(label), digest=digest).first()
+    stored = Image.objects.filter(build_id=build_id, digest=digest).first()
     if stored is not None:
         name = ImageName(stored.name, stored.tag)
         engine.tag(digest, name.repository, name.tag)
         return True
-    build = Build.objects.filter(pk=int(label)).first()
+    build = Build.objects.filter(pk=build_id).first()
     # A run may still use the digest of an older image whose tag was built again.
     return build is not None and (build.state == BuildState.SUCCEEDED or build.is_active)
+
+
+def _build_id(label: str) -> int:
+    """Return the ID of a build from its label, which is untrusted; 0 if it is none."""
+    return int(label) if label.isascii() and label.isdigit() and len(label) <= 18 else 0

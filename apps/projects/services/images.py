@@ -8,8 +8,9 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
+from apps.access.services import mask
 from apps.projects.errors import ImageKnown
-from apps.projects.models import Build, Image, Project
+from apps.projects.models import Build, Image, ImageDescription, Project
 from apps.projects.states import ImageSource
 
 
@@ -60,3 +61,32 @@ def list_image(
     Image.objects.filter(pk=known.pk).update(**values)
     known.refresh_from_db()
     return known
+
+
+def store_description(
+    *, image: Image, description: Mapping[str, Any] | None, now: datetime
+) -> None:
+    """Replace the description of an image; None removes that of an earlier build.
+
+    Settings and defaults with names such as ``API_KEY`` are masked: everyone who sees the image
+    sees them.
+    """
+    ImageDescription.objects.filter(image=image).delete()
+    if description is None:
+        return
+    ImageDescription.objects.create(
+        image=image,
+        kind=description["kind"],
+        spiders=[_masked(spider) for spider in description["spiders"]],
+        settings=mask(description["settings"]),
+        errors=description["errors"],
+        created_at=now,
+    )
+
+
+def _masked(spider: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = [
+        {**argument, "default": mask({argument["name"]: argument["default"]})[argument["name"]]}
+        for argument in spider["arguments"]
+    ]
+    return {**spider, "arguments": arguments, "settings": mask(spider["settings"])}

@@ -31,6 +31,7 @@ from yardkit import topology
 from yardkit.addresses import parse_networks
 from yardkit.env import Env, EnvError
 from yardkit.secretbox import generate_key
+from yardspider.scaffold import version as sdk_version
 
 env = Env()
 
@@ -205,6 +206,8 @@ DOCKER_URL = env.str("DOCKER_URL", default="unix:///var/run/docker.sock")
 # Network of the steps of a build: none, host, bridge or a name.
 BUILD_NETWORK = env.str("BUILD_NETWORK", default="bridge")
 BUILD_MEMORY_BYTES = env.int("BUILD_MEMORY_BYTES", default=2 * 1024**3, minimum=64 * 1024**2)
+# Base image of repositories with scrapy.cfg and without a Dockerfile; `make scrapy-image` makes it.
+SCRAPY_BASE_IMAGE = env.str("SCRAPY_BASE_IMAGE", default=f"crawlyard-scrapy:{sdk_version()}")
 
 # --- runs -------------------------------------------------------------------------------------
 

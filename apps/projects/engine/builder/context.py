@@ -17,6 +17,7 @@ from typing import IO, Final
 from apps.projects.engine.builder.control import BuildControl, BuildStepFailed
 from apps.projects.engine.builder.dockerignore import Ignoring
 from apps.projects.engine.builder.plan import LAYER_LABEL, BuildPlan
+from apps.projects.engine.builder.recipe import scrapy_recipe
 from apps.projects.engine.builder.references import Base, check_references, pinned
 from apps.projects.engine.git import FetchedTag
 
@@ -32,7 +33,8 @@ class BuildContext:
     """Archive at ``path``, with the Dockerfile at ``DOCKERFILE`` inside.
 
     ``lines``: line of the Dockerfile where each step begins, 0 for steps that were added here.
-    ``dockerfile``: content of the Dockerfile; ``bases``: its base images.
+    ``dockerfile``: content of the Dockerfile; ``bases``: its base images. ``recipe``: whether the
+    Dockerfile is that of Scrapy projects.
     """
 
     path: Path
@@ -41,6 +43,7 @@ class BuildContext:
     lines: tuple[int, ...] = ()
     dockerfile: bytes = b""
     bases: tuple[Base, ...] = ()
+    recipe: bool = False
 
 
 def make_context(fetched: FetchedTag, plan: BuildPlan, control: BuildControl) -> BuildContext:
@@ -48,7 +51,8 @@ def make_context(fetched: FetchedTag, plan: BuildPlan, control: BuildControl) ->
 
     Raises ``BuildStepFailed``, ``GitFailed``, ``BuildStopped``.
     """
-    text, steps = labelled(_dockerfile(fetched, plan), plan.layer)
+    dockerfile, recipe = _dockerfile(fetched, plan)
+    text, steps = labelled(dockerfile, plan.layer)
     # Parse the Dockerfile in the same way as the engine.
     bases = check_references(text, plan.image.repository, plan.arguments)
     ignore = fetched.read(IGNORE_FILE, max_bytes=MAX_IGNORE_BYTES)
@@ -66,7 +70,7 @@ def make_context(fetched: FetchedTag, plan: BuildPlan, control: BuildControl) ->
         hidden = [DOCKERFILE] if ignore is not None else [DOCKERFILE, IGNORE_FILE]
         lines = (ignore or b"").rstrip(b"\n") + b"\n" + "\n".join(hidden).encode() + b"\n"
         writer.text(out, IGNORE_FILE, lines.lstrip(b"\n"))
-    return BuildContext(path, writer.files, path.stat().st_size, steps, text, tuple(bases))
+    return BuildContext(path, writer.files, path.stat().st_size, steps, text, tuple(bases), recipe)
 
 
 def pin_bases(context: BuildContext, ids: Mapping[Base, str]) -> None:
@@ -80,16 +84,20 @@ def pin_bases(context: BuildContext, ids: Mapping[Base, str]) -> None:
         out.addfile(info, io.BytesIO(text))
 
 
-def _dockerfile(fetched: FetchedTag, plan: BuildPlan) -> bytes:
+def _dockerfile(fetched: FetchedTag, plan: BuildPlan) -> tuple[bytes, bool]:
+    """Return the Dockerfile, and whether it is the recipe of Scrapy projects."""
     if plan.script.strip():
-        return plan.script.replace("\r\n", "\n").encode()
+        return plan.script.replace("\r\n", "\n").encode(), False
     path = posixpath.normpath(plan.dockerfile or "Dockerfile")
     if path.startswith(("/", "..")):
         raise BuildStepFailed("dockerfile_outside", path=plan.dockerfile)
     text = fetched.read(path, max_bytes=MAX_DOCKERFILE_BYTES)
-    if text is None:
+    if text is not None:
+        return text, False
+    recipe = scrapy_recipe(fetched, plan.scrapy_base) if path == "Dockerfile" else None
+    if recipe is None:
         raise BuildStepFailed("dockerfile_missing", path=path)
-    return text
+    return recipe, True
 
 
 def labelled(dockerfile: bytes, layer: str) -> tuple[bytes, tuple[int, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from apps.projects.engine.git import GitRemote
 from apps.projects.engine.tags import ImageName
@@ -45,6 +45,8 @@ class BuildPlan:
     engine: EngineOptions
     folder: Path
     max_image_bytes: int
+    # Base image of Scrapy projects without a Dockerfile.
+    scrapy_base: str = ""
     no_cache: bool = False
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
@@ -56,9 +58,14 @@ class BuildPlan:
 
 @dataclass(frozen=True, slots=True)
 class BuiltImage:
-    """Result of a build; ``digest`` is the image ID that runs use."""
+    """Result of a build; ``digest`` is the image ID that runs use.
+
+    ``description``: its spiders as JSON, None if it describes none; ``warning``: why it could not.
+    """
 
     digest: str
     size_bytes: int
     labels: dict[str, str]
     commit: str
+    description: dict[str, Any] | None = None
+    warning: str = ""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
+import msgspec
 from docker.errors import APIError
 
 from apps.projects.engine.builder.context import DOCKERFILE, BuildContext, make_context, pin_bases
 from apps.projects.engine.builder.control import BuildControl, BuildStepFailed
+from apps.projects.engine.builder.description import DESCRIBE, describe_image
 from apps.projects.engine.builder.engine import (
     FAILURES,
     BuildEngine,
@@ -75,6 +78,9 @@ def build_image(
     failpoints.hit("projects.build.cloned")
     progress.enter(PREPARE)
     context = make_context(fetched, plan, control)
+    if context.recipe:
+        text = f"no Dockerfile, but scrapy.cfg: built by the recipe on {plan.scrapy_base}"
+        log.say(text, source=PREPARE)
     log.say(f"{context.files} files, {context.size_bytes:,} bytes", source=PREPARE)
     progress.enter(BUILD)
     engine = wait_for_engine(plan.engine, control, log)
@@ -83,6 +89,13 @@ def build_image(
         progress.enter(CHECK)
         built = _checked(image, fetched.commit, plan, engine)
         log.say(f"{built.digest}, {built.size_bytes:,} bytes", source=CHECK)
+        progress.enter(DESCRIBE)
+        description, warning = describe_image(plan, engine, built.digest, control, log)
+        built = replace(
+            built,
+            description=None if description is None else msgspec.to_builtins(description),
+            warning=warning,
+        )
         progress.enter(STORE)
         failpoints.hit("projects.build.before_store")
         tick()

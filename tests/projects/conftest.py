@@ -1,0 +1,3 @@
+"""What the tests of builds share."""
+
+from tests.projects.docker_builds import yard  # noqa: F401
