@@ -218,3 +218,7 @@ def _is_scrapys(base: type) -> bool:
 
 def _is_instance(annotation: Any) -> bool:
     return "ClassVar" not in str(annotation)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -14,7 +14,7 @@ from apps.projects.models import Image, ImageDescription
 from apps.projects.services.build_states import succeed_build
 from apps.projects.states import BuildState
 from tests.access.factories import Api, enter, make_user
-from tests.projects.building import NOW, make_build, make_image
+from tests.projects.build_factories import NOW, make_build, make_image
 
 NAME = ImageName("crawlyard/yard/news", "prod-1.0")
 SPIDER: dict[str, Any] = {
@@ -95,7 +95,7 @@ def test_rest_tells_the_kind_and_the_spiders() -> None:
     assert kinds == {image.pk: "scrapy", other.pk: None}
     described = api.get(f"/api/v1/images/{image.pk}/description").json()
     assert described["spiders"][0]["name"] == "books"
-    assert described["errors"] == DESCRIPTION["errors"]
+    assert described["module_errors"] == DESCRIPTION["errors"]
     assert api.get(f"/api/v1/images/{other.pk}/description").status_code == 404
     assert Api(make_user()).get(f"/api/v1/images/{image.pk}/description").status_code == 404
     assert api.get(f"/api/v1/builds/{image.build_id}").json()["warning"] == ""

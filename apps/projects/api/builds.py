@@ -161,11 +161,11 @@ class ImageDescriptionSerializer(serializers.ModelSerializer[ImageDescription]):
 
     spiders = SpidersField(read_only=True)
     settings = ProjectSettingsField(read_only=True)
-    errors = ModuleErrorsField(read_only=True)
+    module_errors = ModuleErrorsField(source="errors", read_only=True)
 
     class Meta:
         model = ImageDescription
-        fields = ("image", "kind", "spiders", "settings", "errors", "created_at")
+        fields = ("image", "kind", "spiders", "settings", "module_errors", "created_at")
         read_only_fields = fields
 
 

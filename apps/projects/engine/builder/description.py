@@ -30,9 +30,12 @@ _NOTHING: Final = 3
 # A Scrapy project is asked first: its image has our SDK, too.
 _PROGRAM: Final = f"""\
 import importlib.util, subprocess, sys
-for module, needed in (("yardscrapy", "scrapy"), ("yardspider", "yardspider")):
-    if importlib.util.find_spec(module) and importlib.util.find_spec(needed):
-        program = [sys.executable, "-m", module, "describe"]
+for needed, program in (
+    (("scrapy", "yardscrapy"), ["yardscrapy.describe"]),
+    (("yardspider",), ["yardspider", "describe"]),
+):
+    if all(map(importlib.util.find_spec, needed)):
+        program = [sys.executable, "-m", *program]
         code = subprocess.call(program, timeout={DESCRIBE_SECONDS})
         if code != {_NOTHING}:
             sys.exit(code)
