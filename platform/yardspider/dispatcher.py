@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
-from yardkit.protocol import (
-    Dispatched,
-    DownloadResult,
-    DownloadResults,
-    DownloadsHeld,
-    DownloadsRefused,
-    RequestItem,
-    Skipped,
-)
+from yardkit.protocol import DownloadResult, DownloadResults, RequestItem
 from yardspider.accounting import CrawlAccounting, Depths
-from yardspider.errors import RunFailed
-from yardspider.flights import Flight, Flights
+from yardspider.attempts import AttemptTracker
+from yardspider.flights import Flight
 from yardspider.judge import ResponseVerdict, VerdictKind, judge
 from yardspider.pace import CrawlPace
 from yardspider.request import Request
@@ -25,9 +15,6 @@ from yardspider.response import Response
 from yardspider.scheduler import Scheduler
 from yardspider.settings import SpiderSettings
 from yardspider.transports.base import Answer, RunTransport
-from yardspider.watch import AgentWatch
-
-log = logging.getLogger("yardspider")
 
 _LONGEST_RETRY_SECONDS = 60.0
 # A timer that wakes late may catch up this much, so that the mean speed is the configured
@@ -35,7 +22,7 @@ _LONGEST_RETRY_SECONDS = 60.0
 _CATCH_UP_SECONDS = 0.05
 
 
-class RequestDispatcher:
+class RequestDispatcher(AttemptTracker[Request]):
     """The requests of one run, from queued to settled.
 
     Args:
@@ -54,19 +41,12 @@ class RequestDispatcher:
         pace: CrawlPace | None = None,
         on_failed: Callable[[Request, str], None] | None = None,
     ) -> None:
-        self._settings = settings
+        super().__init__(settings, transport, accounting)
         self._pace = pace or CrawlPace(settings)
         self._on_failed = on_failed
-        self._transport = transport
-        self._accounting = accounting
         self._is_success = is_success
         self._scheduler = Scheduler(f"run:{transport.run}", settings.remembered_requests)
-        self._flights = Flights(timeout_seconds=settings.request_timeout_seconds)
-        self._agents = AgentWatch(settings.agent_gone_seconds) if transport.chained else None
         self._send_at = 0.0
-        # Everything below is in listening time: the clock without the times the loop was blocked.
-        self._deaf_seconds = 0.0
-        self._heard_at = 0.0
 
     def tuned(self, now: float) -> None:
         """Apply a changed pace to the next request."""
@@ -77,42 +57,10 @@ class RequestDispatcher:
         """Number of requests that have not been sent yet."""
         return len(self._scheduler)
 
-    @property
-    def active(self) -> int:
-        """Number of requests sent, unanswered and not held: limited by the window."""
-        return self._flights.active
-
-    @property
-    def unsettled(self) -> int:
-        """Number of requests that are out, or wait for a retry."""
-        return len(self._flights)
-
     def depths(self, *, busy: int) -> Depths:
         """Return the queue depths; ``busy`` requests have their callback running."""
         flights = self._flights
         return Depths(self.queued, self.unsettled + busy, flights.out, flights.held)
-
-    def allocated(self, agents: Iterable[str]) -> None:
-        """Note the agents of the run."""
-        if self._agents is not None:
-            self._agents.allocated(agents)
-
-    @property
-    def out(self) -> int:
-        """Number of requests sent and unanswered, held ones included."""
-        return self._flights.out
-
-    def cancel(self) -> None:
-        """Count what is out as cancelled: the run is over."""
-        self._accounting.cancelled += self._flights.cancel()
-
-    def was_deaf(self, seconds: float) -> None:
-        """Exclude a time in which the spider's own code blocked the event loop from all timeouts.
-
-        Answers may have arrived meanwhile and are still unread: without this, one slow callback
-        would have every outstanding request fetched twice.
-        """
-        self._deaf_seconds += seconds
 
     def enqueue(self, request: Request) -> bool:
         """Queue a request. Returns False for a duplicate."""
@@ -151,14 +99,11 @@ class RequestDispatcher:
     def _may_begin(self) -> bool:
         return bool(self._scheduler) and self._flights.held < self._settings.held_limit
 
-    def _launch(self, flight: Flight, now: float) -> RequestItem:
-        listening = now - self._deaf_seconds
-        if not self._flights.active and not flight.skipped:
-            self._heard_at = listening  # silence counts only from when an answer could come
+    def _launch(self, flight: Flight[Request], now: float) -> RequestItem:
         if self._pace.interval:
             earliest = now - _CATCH_UP_SECONDS
             self._send_at = max(self._send_at, earliest) + self._pace.interval
-        return self._flights.launch(flight, listening)
+        return super()._launch(flight, now)
 
     # --- answers ------------------------------------------------------------------------------
 
@@ -168,28 +113,14 @@ class RequestDispatcher:
         The caller decides whether such a request succeeds: its callback may raise. Raises
         ``RunFailed`` when a chained run has no agent left.
         """
-        if isinstance(answer, Skipped):
-            for number, attempt in answer.items:
-                if answer.withdrawn:
-                    self._withdrawn(number, attempt, now)
-                else:
-                    self._skipped(number, attempt, answer.reason, now)
+        if not isinstance(answer, DownloadResults):
+            self._take_notice(answer, now)
             return
-        # Every message is a sign of life, also that the center holds a request.
-        self._heard_at = now - self._deaf_seconds
-        if isinstance(answer, DownloadResults):
-            if self._agents is not None:
-                self._agents.alive(answer.agent)
-            for result in answer.items:
-                response = self._answered(result, answer.agent, now)
-                if response is not None:
-                    yield response.request, response
-        elif isinstance(answer, DownloadsHeld):
-            self._held(answer)
-        elif isinstance(answer, Dispatched):
-            self._dispatched(answer)
-        else:
-            self._refused(answer)
+        self._heard(now, answer.agent)
+        for result in answer.items:
+            response = self._answered(result, answer.agent, now)
+            if response is not None:
+                yield response.request, response
 
     def _answered(self, result: DownloadResult, agent: str, now: float) -> Response | None:
         accounting = self._accounting
@@ -219,56 +150,9 @@ class RequestDispatcher:
             self._fail(flight, result.status, verdict.reason)
         return None
 
-    def _account(self, flight: Flight, attempt: int) -> None:
-        """Correct the counters for an attempt that has ended after it was counted as timed out.
-
-        The attempt that is out in its place then counts as timed out.
-        """
-        if attempt in flight.given_up and not flight.out:
-            self._accounting.timed_out -= 1
-
-    def _held(self, answer: DownloadsHeld) -> None:
-        # The wait is untrusted: it must be a finite number.
-        wait = answer.wait_seconds if math.isfinite(answer.wait_seconds) else 0.0
-        for number, attempt in answer.items:
-            flight = self._flights.find_out(number, attempt)
-            if flight is not None:
-                self._flights.hold(flight, self._heard_at, max(0.0, wait))
-
-    def _dispatched(self, answer: Dispatched) -> None:
-        for number, attempt in answer.items:
-            flight = self._flights.find_out(number, attempt)
-            if flight is not None:
-                self._flights.dispatch(flight, self._heard_at)
-                if self._agents is not None:
-                    self._agents.alive(flight.agent)
-
-    def _refused(self, answer: DownloadsRefused) -> None:
-        """Fail requests that the center will never send."""
-        for number, attempt in answer.items:
-            flight = self._flights.find(number, attempt)
-            if flight is not None:
-                self._account(flight, attempt)
-                self._accounting.refused += 1
-                self._fail(flight, 0, f"refused: {answer.reason}")
-
-    def _skipped(self, number: int, attempt: int, reason: str, now: float) -> None:
-        flight = self._flights.find_out(number, attempt)
-        if flight is None:
-            return
-        self._accounting.skipped += 1
-        self._lost(flight, f"not dispatched: {reason}", now)
-        if self._agents is not None:
-            self._agents.dead(flight.agent, now - self._deaf_seconds)
-
-    def _withdrawn(self, number: int, attempt: int, now: float) -> None:
-        """Queue a withdrawn request again: it is sent as soon as the run sends."""
-        flight = self._flights.find_out(number, attempt)
-        if flight is not None:
-            self._accounting.skipped += 1
-            self._postpone(flight, now)
-
-    def _retry(self, flight: Flight, verdict: ResponseVerdict, status: int, now: float) -> None:
+    def _retry(
+        self, flight: Flight[Request], verdict: ResponseVerdict, status: int, now: float
+    ) -> None:
         own = flight.request.download_retries
         flight.downloads += 1
         if flight.downloads > (self._settings.download_retries if own is None else own):
@@ -279,61 +163,17 @@ class RequestDispatcher:
         delay = min(delay, _LONGEST_RETRY_SECONDS)
         self._postpone(flight, now + max(delay, verdict.wait_seconds))
 
-    def _lost(self, flight: Flight, reason: str, now: float) -> None:
-        """Retry a request that no agent took, with growing delays: an agent may be starting."""
-        flight.timeouts += 1
-        if flight.timeouts > self._timeout_retries(flight):
-            self._fail(flight, 0, f"{reason}, tried {flight.attempt} times")
-            return
-        flight.skipped = True
-        delay = min(2.0 ** min(flight.timeouts - 1, 10), self._settings.request_timeout_seconds)
-        self._postpone(flight, now + delay)
-
-    def _postpone(self, flight: Flight, due: float) -> None:
-        self._flights.postpone(flight, due - self._deaf_seconds)
-
-    def _timeout_retries(self, flight: Flight) -> int:
+    def _lost_retries(self, flight: Flight[Request]) -> int:
         own = flight.request.timeout_retries
         return self._settings.request_timeout_retries if own is None else own
 
-    def _fail(self, flight: Flight, status: int, reason: str) -> None:
+    def _fail(self, flight: Flight[Request], status: int, reason: str) -> None:
         self._flights.settle(flight)
         self._accounting.fail(flight.request.url, status, reason)
         if self._on_failed is not None:
             self._on_failed(flight.request, reason)
 
     # --- time ---------------------------------------------------------------------------------
-
-    def tick(self, now: float) -> None:
-        """Send requests again that timed out or whose delay is over.
-
-        Raises ``RunFailed`` when nothing has come back for ``no_answer_seconds``.
-        """
-        limit = self._settings.no_answer_seconds
-        listening = now - self._deaf_seconds
-        # While the center holds all that is out, no answer can come.
-        if self._flights.active and listening - self._heard_at >= limit:
-            raise RunFailed(
-                f"no answer for {limit:g} s while {self._flights.active} requests are out; "
-                "are the center and the run's agents alive?"
-            )
-        again: list[RequestItem] = []
-        for flight in self._flights.expire(listening):
-            flight.timeouts += 1
-            self._accounting.timed_out += 1
-            if flight.timeouts > self._timeout_retries(flight):
-                seconds = self._settings.request_timeout_seconds
-                reason = f"no answer within {seconds:g} s, sent {flight.attempt} times"
-                log.error("request failed, neither center nor agents answered: %s", reason)
-                self._accounting.unanswered += 1
-                self._fail(flight, 0, reason)
-            else:
-                # Still out, so it needs no place in the window and no turn in the queue.
-                self._accounting.retried += 1
-                again.append(self._launch(flight, now))
-        if again:
-            self._transport.send(again)
-        self._flights.wake(listening)
 
     def next_wake(self, *, busy: int) -> float | None:
         """Return when ``tick`` or ``fill`` has something to do, if no answer comes before."""
