@@ -159,6 +159,10 @@ class Flights(Generic[R]):
         self._land(flight)
         heapq.heappush(self._waiting, (due, flight.id, flight))
 
+    def unsettled(self) -> list[Flight[R]]:
+        """Return all flights."""
+        return list(self._flights.values())
+
     def cancel(self) -> int:
         """Wait for no answer any more; return the number that were out."""
         cancelled = self.out

@@ -1,0 +1,106 @@
+"""Scrapy add-on that connects a project to the platform.
+
+``yardscrapy crawl`` appends it last to ``ADDONS``, so that it sees the settings of the project, of
+the spider (``custom_settings``) and of every other add-on. Outside the platform it does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scrapy.settings import BaseSettings
+
+from yardscrapy import options
+from yardscrapy.session import open_session
+
+PATH: Final = "yardscrapy.addon.CrawlyardAddon"
+# After all others.
+ORDER: Final = 100_000
+# What a command line sets has this priority; only that outlasts `custom_settings`.
+_PRIORITY: Final = "cmdline"
+_BY_AGENTS: Final = ("http", "https")
+# Not a download: the content is in the URL.
+_HARMLESS: Final = frozenset({"data"})
+_AGENT_HANDLER: Final = "yardscrapy.handler.AgentDownloadHandler"
+_DIRECT_HANDLER: Final = "yardscrapy.handler.DirectDownloadHandler"
+_REFUSED_HANDLER: Final = "yardscrapy.handler.RefusedDownloadHandler"
+_CHAINED: Final = "yardscrapy.middleware.ChainedMiddleware"
+# Nearest to the engine, so that it sees requests of every other middleware.
+_CHAINED_ORDER: Final = 0
+# Of the run's limit, so that a crawl ends in order before the kernel kills it.
+_MEMORY_SHARE: Final = 0.85
+_CGROUP_LIMIT: Final = "/sys/fs/cgroup/memory.max"
+
+
+class CrawlyardAddon:
+    """Puts the platform's handlers in the place of the project's."""
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        """Change the settings of one crawler. Raises ``BadInput`` and ``EnvError``."""
+        session = open_session(os.environ)
+        if session is None:
+            return
+        for name in options.CHOICES:
+            options.choice(settings, name)
+        _replace_handlers(settings)
+        _take_robots(settings)
+        _set(settings, "REMOTE_CONTROL_ENABLED", False)
+        _set(settings, "TELNETCONSOLE_ENABLED", False)
+        _limit_memory(settings)
+        if options.choice(settings, options.POLITENESS) == "center":
+            _leave_politeness(settings)
+        if session.client.chained:
+            _add_component(settings, "SPIDER_MIDDLEWARES", _CHAINED, _CHAINED_ORDER)
+
+
+def _replace_handlers(settings: BaseSettings) -> None:
+    base = settings.getwithbase("DOWNLOAD_HANDLERS")
+    handlers = {scheme: path for scheme, path in base.items() if path is not None}
+    allowed = set(settings.getlist(options.DIRECT_SCHEMES))
+    replaced: dict[str, Any] = dict.fromkeys(_BY_AGENTS, _AGENT_HANDLER)
+    for scheme in handlers.keys() - set(_BY_AGENTS) - _HARMLESS:
+        replaced[scheme] = _DIRECT_HANDLER if scheme in allowed else _REFUSED_HANDLER
+    _set(settings, options.REPLACED_HANDLERS, handlers)
+    _set(settings, "DOWNLOAD_HANDLERS", {**settings.getdict("DOWNLOAD_HANDLERS"), **replaced})
+
+
+def _take_robots(settings: BaseSettings) -> None:
+    """Let the center obey robots.txt, for all runs at once, in place of Scrapy's middleware."""
+    _set(settings, options.OBEY_ROBOTS, settings.getbool("ROBOTSTXT_OBEY"))
+    _set(settings, "ROBOTSTXT_OBEY", False)
+
+
+def _limit_memory(settings: BaseSettings) -> None:
+    if settings.getint("MEMUSAGE_LIMIT_MB"):
+        return
+    limit = _memory_limit(os.environ)
+    if limit:
+        _set(settings, "MEMUSAGE_LIMIT_MB", int(limit * _MEMORY_SHARE / 1024**2))
+
+
+def _memory_limit(environ: Mapping[str, str]) -> int:
+    """Return the bytes that this container may use; 0 without a limit."""
+    try:
+        with open(environ.get("CRAWLYARD_CGROUP_LIMIT", _CGROUP_LIMIT), encoding="ascii") as file:
+            text = file.read().strip()
+    except OSError:
+        return 0
+    return int(text) if text.isdecimal() else 0
+
+
+def _leave_politeness(settings: BaseSettings) -> None:
+    """Let the center alone space out requests, by the limits of hosts over all runs."""
+    for name in ("DOWNLOAD_DELAY", "AUTOTHROTTLE_ENABLED", "CONCURRENT_REQUESTS_PER_IP"):
+        _set(settings, name, 0)
+    _set(settings, "CONCURRENT_REQUESTS", max(settings.getint("CONCURRENT_REQUESTS"), 100))
+    _set(settings, "CONCURRENT_REQUESTS_PER_DOMAIN", settings.getint("CONCURRENT_REQUESTS"))
+
+
+def _add_component(settings: BaseSettings, name: str, path: str, order: int) -> None:
+    _set(settings, name, {**settings.getdict(name), path: order})
+
+
+def _set(settings: BaseSettings, name: str, value: Any) -> None:
+    settings.set(name, value, _PRIORITY)

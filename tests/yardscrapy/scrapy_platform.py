@@ -1,0 +1,126 @@
+"""Broker, center and agents as processes, and crawls of Scrapy projects with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.daemon_processes import ROOT, Daemons
+
+PROJECTS = Path(__file__).parent / "projects"
+LOOPBACK = ["127.0.0.0/8"]
+ADDONS = {"yardscrapy.addon.CrawlyardAddon": 100_000}
+_MAKE_RUN = """
+import json
+from django.conf import settings
+from apps.jobs.states import RunState
+from tests.jobs.factories import make_job, make_project, make_run
+from yardkit.tokens import sign_run_token
+job = make_job(project=make_project(allowed_networks=["127.0.0.0/8"]))
+run = make_run(job=job, state=RunState.RUNNING)
+print(json.dumps([run.pk, sign_run_token(settings.SECRET_KEY, run.pk)]))
+"""
+
+
+@dataclass(frozen=True)
+class Crawled:
+    """End of a crawl."""
+
+    status: int
+    items: list[dict[str, Any]]
+    log: str
+    stats: dict[str, Any]
+
+    def item(self, path: str) -> dict[str, Any]:
+        """Return the only item of a path."""
+        (found,) = (item for item in self.items if item["url"].endswith(path))
+        return found
+
+
+class ScrapyPlatform:
+    """Everything that a run needs, over the embedded broker."""
+
+    def __init__(self, folder: Path, *, agents: int = 2) -> None:
+        self.folder = folder
+        self.broker_url = f"sqlite:///{folder / 'broker.sqlite3'}"
+        self.daemons = Daemons(
+            folder / "daemons", BROKER_URL=self.broker_url, PYTHONPATH=f"{ROOT}:{ROOT / 'platform'}"
+        )
+        self.daemons.migrate()
+        self.daemons.start("center", "run_center", "--name", "center")
+        self.agents = [f"agent-{number}" for number in range(1, agents + 1)]
+        for agent in self.agents:
+            self.daemons.start(agent, "run_agent", "--id", agent, "--name", agent)
+        self.daemons.until_logged("center", "is running")
+        for agent in self.agents:
+            self.daemons.until_logged(agent, "serves")
+        self._crawls = 0
+
+    def run(self, **environment: str) -> dict[str, str]:
+        """Return the environment of a new run."""
+        made = self.daemons.manage("shell", "-v0", "-c", _MAKE_RUN)
+        run, token = json.loads(made.stdout)
+        return {
+            "BROKER_URL": self.broker_url,
+            "CRAWLYARD_RUN": str(run),
+            "CRAWLYARD_RUN_TOKEN": token,
+            "CRAWLYARD_BOOT": "b1",
+            "CRAWLYARD_AGENTS": str(len(self.agents)),
+            "CRAWLYARD_DOWNLOADER": json.dumps({"allowed_networks": LOOPBACK}),
+            **environment,
+        }
+
+    def crawl(
+        self,
+        spider: str,
+        *arguments: str,
+        python: str = sys.executable,
+        project: str = "shop",
+        environment: dict[str, str] | None = None,
+    ) -> Crawled:
+        """Run ``scrapy crawl`` in a project; with the environment of a run unless one is given."""
+        self._crawls += 1
+        items = self.folder / f"items-{self._crawls}.jsonl"
+        stats = self.folder / f"stats-{self._crawls}.json"
+        addons = json.dumps(ADDONS)
+        done = subprocess.run(
+            [
+                *(python, "-m", "tests.yardscrapy.scrapy_command", str(stats)),
+                *(
+                    "crawl",
+                    spider,
+                    *arguments,
+                    "-s",
+                    f"ADDONS={addons}",
+                    "-o",
+                    f"{items}:jsonlines",
+                ),
+            ],
+            cwd=PROJECTS / project,
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": f"{ROOT}:{ROOT / 'platform'}",
+                **(self.run() if environment is None else environment),
+            },
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert stats.exists(), done.stdout + done.stderr
+        lines = items.read_text().splitlines() if items.exists() else []
+        return Crawled(
+            done.returncode,
+            [json.loads(line) for line in lines],
+            done.stderr,
+            json.loads(stats.read_text()),
+        )
+
+    def close(self) -> None:
+        """End every process."""
+        self.daemons.end()
