@@ -7,7 +7,9 @@ exceptions. The address guard is at socket creation, so redirects and DNS change
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
+import ssl
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +25,15 @@ from yardkit.addresses import AddressFault, AddressRefused
 from yardkit.bridge import in_daemon_thread
 from yardkit.content import BadContent, decode_content
 from yardkit.names import CONTROL
-from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
-from yardkit.wire_url import WireCookieJar, WireRequest, as_written
+from yardkit.protocol import (
+    DownloaderSettings,
+    DownloadRequest,
+    DownloadResult,
+    FailureKind,
+    HeaderPairs,
+    header_texts,
+)
+from yardkit.wire_url import WireCookieJar, WireRequest, WireResponse, as_written
 
 # Short: in a broad crawl every site keeps a socket open for this time.
 KEEPALIVE_SECONDS: Final = 15.0
@@ -34,19 +43,27 @@ _MAX_TIMEOUTS_KEPT: Final = 64
 _READ_BUFFER_BYTES: Final = 256 * 1024
 _MAX_HEADER_BYTES: Final = 32 * 1024
 _ERROR_CHARACTERS: Final = 300
+# The largest body that a run may ask for.
+MAX_BODY_BYTES: Final = 256 * 1024 * 1024
+# What aiohttp adds to a request by itself, besides Host and Content-Length.
+_AUTOMATIC_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+_TLS_VERSIONS: Final = {version.name: version for version in ssl.TLSVersion}
+_RESETS: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """One response. ``status`` is 0 when ``failure`` is set; ``body`` is decoded.
+    """One response. ``status`` is 0 without one, and ``failure`` says why.
 
-    ``url`` is the last one after redirects; without any, the requested one as it was sent.
-    ``headers`` are as received; ``truncated``: the body was cut at the limit.
+    A failure ``data_loss`` or ``too_large`` has status and headers, the former also the part of
+    the body that came. ``url`` is the last one after redirects; without any, the requested one as
+    it was sent. ``raw_headers`` are as received; ``truncated``: the body was cut at the limit.
+    ``headers_ms``, ``length``, ``protocol``, ``peer``, ``certificate``: as of ``DownloadResult``.
     """
 
     url: str
     status: int
-    headers: list[tuple[str, str]]
+    raw_headers: HeaderPairs
     body: bytes
     failure: FailureKind
     error: str
@@ -56,6 +73,45 @@ class Fetched:
     # that the host is throttled whatever the final result of the request is.
     busy_status: int = 0
     retry_after: str = ""
+    headers_ms: float = 0.0
+    length: int = -1
+    protocol: str = ""
+    peer: str = ""
+    certificate: bytes = b""
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """``raw_headers`` as text."""
+        return header_texts(self.raw_headers)
+
+    def header(self, name: bytes) -> str:
+        """Return the first value of a header, given in lower case; "" without one."""
+        found = (value for key, value in self.raw_headers if key.lower() == name)
+        return next(found, b"").decode("utf-8", "replace")
+
+
+def result_of(
+    request_id: int, attempt: int, fetched: Fetched, body: bytes, *, compressed: bool = False
+) -> DownloadResult:
+    """Return a response as the answer to one attempt of a request."""
+    return DownloadResult(
+        request_id,
+        attempt,
+        fetched.url,
+        fetched.status,
+        list(fetched.raw_headers),
+        body,
+        fetched.failure,
+        fetched.error,
+        fetched.elapsed_ms,
+        fetched.truncated,
+        compressed,
+        fetched.headers_ms,
+        fetched.length,
+        fetched.protocol,
+        fetched.peer,
+        fetched.certificate,
+    )
 
 
 class Via(Protocol):
@@ -86,6 +142,9 @@ class Fetcher:
         self.settings = settings
         self._networks = addresses.parse_networks(settings.allowed_networks)
         self._check_settings()
+        self._tls = _tls(settings)
+        # Rules for texts need the text.
+        self._decodes = not settings.raw_bodies or bool(settings.cut or settings.decode_html)
         self._session: aiohttp.ClientSession | None = None
         self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
         self._gates: set[tuple[str, int]] = set()
@@ -117,31 +176,20 @@ class Fetcher:
         """Download one page. Raises nothing but ``asyncio.CancelledError``."""
         started = time.perf_counter()
         session = self._session or self._open()
-        proxy = {} if via is None else self._proxy(via)
         try:
             async with session.request(
                 request.method,
                 as_written(request.url),
-                headers=request.headers,
+                headers=_sendable_headers(request.headers),
                 data=request.body or None,
                 allow_redirects=self.settings.follow_redirects,
                 max_redirects=self._max_redirects,
                 timeout=self._timeout(request.timeout_seconds),
-                **proxy,
+                **self._proxy(request, via),
             ) as response:
                 if via is not None:
                     _raise_refusal(via, response.raw_headers)
-                body, truncated = await self._body(response)
-                return Fetched(
-                    _final_url(request.url, response),
-                    response.status,
-                    _headers(response.raw_headers),
-                    body,
-                    FailureKind.NONE,
-                    "",
-                    (time.perf_counter() - started) * 1000.0,
-                    truncated,
-                )
+                return await self._fetched(request, response, started)
         except FetchRefused as refused:
             kind, text = refused.kind, refused.text
         except Exception as error:  # noqa: BLE001 - classified below; one page must not stop others
@@ -153,11 +201,12 @@ class Fetcher:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            headers = {"Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
-            if self.settings.user_agent:
+            exact = self.settings.exact_headers
+            headers = {} if exact else {"Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
+            if self.settings.user_agent and not exact:
                 headers["User-Agent"] = self.settings.user_agent
             self._session = aiohttp.ClientSession(
-                connector=_connector(self._networks, self._gates),
+                connector=_connector(self._networks, self._gates, self._tls),
                 cookies=(self.settings.cookies or None) if self.settings.use_cookies else None,
                 cookie_jar=(
                     WireCookieJar(unsafe=True)
@@ -165,8 +214,10 @@ class Fetcher:
                     else aiohttp.DummyCookieJar()
                 ),
                 request_class=WireRequest,
+                response_class=WireResponse,
                 requote_redirect_url=False,
                 headers=headers,
+                skip_auto_headers=_AUTOMATIC_HEADERS if exact else None,
                 auto_decompress=False,
                 timeout=self._timeout(None),
                 read_bufsize=_READ_BUFFER_BYTES,
@@ -186,7 +237,10 @@ class Fetcher:
             found = self._timeouts[seconds] = aiohttp.ClientTimeout(total=seconds)
         return found
 
-    def _proxy(self, via: Via) -> dict[str, Any]:
+    def _proxy(self, request: DownloadRequest, via: Via | None) -> dict[str, Any]:
+        """Return the options of the proxy: that of this process, else that of the request."""
+        if via is None:
+            return {"proxy": _proxy_url(request.proxy)} if request.proxy else {}
         host, port = via.address
         self._gates.add(via.address)
         user, password = via.login
@@ -194,23 +248,53 @@ class Fetcher:
             "proxy": URL.build(scheme="http", user=user, password=password, host=host, port=port)
         }
 
-    async def _body(self, response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
-        limit = self.settings.max_body_bytes
-        content = response.content
-        truncated = False
+    async def _fetched(
+        self, request: DownloadRequest, response: aiohttp.ClientResponse, started: float
+    ) -> Fetched:
+        headers_ms = (time.perf_counter() - started) * 1000.0
+        headers: HeaderPairs = list(response.raw_headers)
         length = response.content_length
-        if length is not None and length <= limit:
-            # The parser hands out no more than it was promised, so no counting is needed.
-            raw = await content.read()
-        else:
-            raw, truncated = await _read_limited(content, limit)
+        body, truncated, failure, error = b"", False, FailureKind.NONE, ""
+        limit = self.settings.max_body_bytes
+        if request.max_bytes is not None:
+            limit = request.max_bytes or MAX_BODY_BYTES
+        try:
+            if request.max_bytes is not None and request.method != "HEAD" and (length or 0) > limit:
+                raise _TooLarge(f"the body has {length} bytes; the request takes {limit}")
+            body, truncated = await _read(response, limit)
             if truncated:
                 response.close()
+                if request.max_bytes is not None:
+                    raise _TooLarge(f"the body has more than the {limit} bytes of the request")
+        except _TooLarge as too_large:
+            response.close()
+            body, truncated, failure, error = b"", False, FailureKind.TOO_LARGE, str(too_large)
+        except _Incomplete as incomplete:
+            body, failure, error = incomplete.part, FailureKind.DATA_LOSS, str(incomplete)
         encoding = response.headers.get("Content-Encoding")
-        if not encoding or not raw:
-            return raw, truncated
-        body, cut = await decode_content(raw, encoding, limit, partial=truncated)
-        return body, truncated or cut
+        if encoding and body and self._decodes:
+            partial = truncated or failure == FailureKind.DATA_LOSS
+            body, cut = await decode_content(body, encoding, limit, partial=partial)
+            truncated = truncated or cut
+            if self.settings.raw_bodies:
+                headers = [pair for pair in headers if pair[0].lower() != b"content-encoding"]
+        version = response.version
+        wire = response if isinstance(response, WireResponse) else None
+        return Fetched(
+            _final_url(request.url, response),
+            response.status,
+            headers,
+            body,
+            failure,
+            error,
+            (time.perf_counter() - started) * 1000.0,
+            truncated,
+            headers_ms=headers_ms,
+            length=-1 if length is None else length,
+            protocol=f"HTTP/{version.major}.{version.minor}" if version is not None else "",
+            peer=wire.peer if wire and not request.proxy else "",
+            certificate=wire.certificate() if wire and self.settings.certificates else b"",
+        )
 
 
 def check_cookies(cookies: Mapping[str, str]) -> None:
@@ -232,17 +316,40 @@ class FetchRefused(Exception):
         self.text = text
 
 
+class _TooLarge(Exception):
+    """A body over the limit of its request."""
+
+
+class _Incomplete(Exception):
+    """A body that ended early: ``part`` is what came of it."""
+
+    def __init__(self, text: str, part: bytes) -> None:
+        super().__init__(text)
+        self.part = part
+
+
 def _raise_refusal(via: Via, raw: Sequence[tuple[bytes, bytes]]) -> None:
-    refusal = via.refusal_in(_headers(raw))
+    refusal = via.refusal_in(header_texts(raw))
     if refusal is not None:
         raise FetchRefused(*refusal)
 
 
-async def _read_limited(content: aiohttp.StreamReader, limit: int) -> tuple[bytes, bool]:
+async def _read(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
+    """Return (at most ``limit`` bytes of the body, whether there are more).
+
+    Raises ``_Incomplete``.
+    """
+    content = response.content
     chunks: list[bytes] = []
     size = 0
     while True:
-        chunk = await content.readany()
+        try:
+            chunk = await content.readany()
+        except aiohttp.ClientPayloadError as error:
+            # What has arrived together with the end of the connection is still in the buffer.
+            content.set_exception(None)  # type: ignore[arg-type]
+            chunks.append(content.read_nowait())
+            raise _Incomplete(_text(error), b"".join(chunks)[:limit]) from error
         if not chunk:
             return b"".join(chunks), False
         chunks.append(chunk)
@@ -251,15 +358,51 @@ async def _read_limited(content: aiohttp.StreamReader, limit: int) -> tuple[byte
             return b"".join(chunks)[:limit], True
 
 
+def _sendable_headers(
+    headers: Mapping[str, str] | HeaderPairs,
+) -> Mapping[str, str] | list[tuple[str, str]]:
+    """Return headers as aiohttp takes them. Raises ``ValueError`` for bytes that are no UTF-8."""
+    if isinstance(headers, Mapping):
+        return headers
+    try:
+        return [(name.decode("ascii"), value.decode()) for name, value in headers]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"bad header: {error.object[:40]!r} is no UTF-8") from error
+
+
+def _proxy_url(text: str) -> URL:
+    """Return the address of a request's proxy. Raises ``ValueError`` without its password."""
+    url = URL(text)
+    if url.scheme not in ("http", "https") or not url.raw_host:
+        raise ValueError(f"bad proxy: {url.scheme or 'no scheme'}; use http://host:port")
+    return url
+
+
+def _tls(settings: DownloaderSettings) -> ssl.SSLContext | bool:
+    """Return how servers are verified. Raises ``ValueError``."""
+    wanted = (settings.tls_minimum, settings.tls_maximum)
+    if settings.verify_tls and not (any(wanted) or settings.tls_ciphers):
+        return True
+    context = ssl.create_default_context()
+    if not settings.verify_tls:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    try:
+        for name, field in zip(wanted, ("minimum_version", "maximum_version"), strict=True):
+            if name:
+                setattr(context, field, _TLS_VERSIONS[name.replace(".", "_")])
+        if settings.tls_ciphers:
+            context.set_ciphers(settings.tls_ciphers)
+    except KeyError:
+        raise ValueError(f"tls_minimum, tls_maximum: {name!r}; use TLSv1.2 or TLSv1.3") from None
+    except ssl.SSLError as error:
+        raise ValueError(f"tls_ciphers: {settings.tls_ciphers[:80]!r}: {error}") from error
+    return context
+
+
 def _final_url(asked: str, response: aiohttp.ClientResponse) -> str:
     as_asked = not response.history and asked.endswith(response.url.raw_path_qs)
     return asked if as_asked else str(response.url)
-
-
-def _headers(raw: Sequence[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
-    # From the bytes: aiohttp's texts contain lone surrogates for invalid UTF-8, and its names are
-    # not plain str; no message can carry either.
-    return [(name.decode("latin-1"), value.decode("utf-8", "replace")) for name, value in raw]
 
 
 def _classify(
@@ -268,10 +411,18 @@ def _classify(
     """Return the failure kind and text of an exception."""
     if isinstance(error, TimeoutError):
         return FailureKind.TIMEOUT, "no complete answer in time"
+    if isinstance(error, (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError)):
+        return FailureKind.PROXY, _text(error)
+    if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)):
+        return FailureKind.TLS, _text(error)
     if isinstance(error, aiohttp.ClientConnectorError):
         if isinstance(error.os_error, AddressRefused):
             return FailureKind.ADDRESS_REFUSED, _text(error.os_error)
-        return FailureKind.CONNECTION, _text(error.os_error)
+        if isinstance(error, aiohttp.ClientConnectorDNSError):
+            return FailureKind.DNS, _text(error.os_error)
+        refused = error.os_error.errno == errno.ECONNREFUSED
+        kind = FailureKind.REFUSED if refused else FailureKind.CONNECTION
+        return kind, _text(error.os_error)
     if isinstance(error, aiohttp.TooManyRedirects):
         return FailureKind.TOO_MANY_REDIRECTS, "too many redirects"
     if isinstance(error, (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)):
@@ -280,6 +431,10 @@ def _classify(
         return FailureKind.BAD_CONTENT, _text(error)
     if isinstance(error, aiohttp.ClientResponseError):
         return FailureKind.BAD_CONTENT, _shortened(f"no valid HTTP: {error.message}")
+    if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError) or (
+        isinstance(error, OSError) and error.errno in _RESETS
+    ):
+        return FailureKind.RESET, _text(error)
     if isinstance(error, (aiohttp.ClientError, OSError)):
         return FailureKind.CONNECTION, _text(error)
     return FailureKind.BAD_REQUEST, _text(error)
@@ -312,7 +467,7 @@ def _shortened(text: str) -> str:
 
 
 def _connector(
-    networks: tuple[addresses.Network, ...], gates: set[tuple[str, int]]
+    networks: tuple[addresses.Network, ...], gates: set[tuple[str, int]], tls: ssl.SSLContext | bool
 ) -> aiohttp.TCPConnector:
     def guarded_socket(info: Any) -> socket.socket:
         family, kind, protocol, _, address = info
@@ -328,6 +483,7 @@ def _connector(
         ttl_dns_cache=DNS_CACHE_SECONDS,
         resolver=GuardedResolver(networks),
         socket_factory=guarded_socket,
+        ssl=tls,
     )
 
 

@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import html
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import re2
@@ -28,7 +28,7 @@ _IN_THREAD_BYTES: Final = 128 * 1024
 # ... and above a part of it where the patterns are so much larger than usual.
 _USUAL_PATTERN_SIZE: Final = 50
 _SHOWN_CHARACTERS: Final = 60
-_CONTENT_TYPE: Final = "content-type"
+_CONTENT_TYPE: Final = b"content-type"
 # Besides text/* and types that end in +xml or +json.
 _TEXT_TYPES: Final = frozenset(
     {
@@ -90,7 +90,7 @@ class TextFilter:
         return self._apply(fetched)
 
     def _apply(self, fetched: Fetched) -> Fetched:
-        content_type = _content_type(fetched.headers)
+        content_type = fetched.header(_CONTENT_TYPE)
         successful = 200 <= fetched.status < 300
         if not _is_text(content_type, fetched.body):
             if self._cuts and successful:
@@ -187,20 +187,16 @@ def _part(text: str, begin: int, stop: int, number: int, rule: CutRule) -> str:
 # --- answers ------------------------------------------------------------------------------------
 
 
-def _content_type(headers: Sequence[tuple[str, str]]) -> str:
-    return next((value for name, value in headers if name.lower() == _CONTENT_TYPE), "")
-
-
 def _with_type(fetched: Fetched, content_type: str) -> Fetched:
     """Return the response with this as its first ``Content-Type``."""
-    headers = list(fetched.headers)
+    headers = list(fetched.raw_headers)
     for position, (name, _) in enumerate(headers):
         if name.lower() == _CONTENT_TYPE:
-            headers[position] = (name, content_type)
+            headers[position] = (name, content_type.encode())
             break
     else:
-        headers.append(("Content-Type", content_type))
-    return dataclasses.replace(fetched, headers=headers)
+        headers.append((b"Content-Type", content_type.encode()))
+    return dataclasses.replace(fetched, raw_headers=headers)
 
 
 def _is_text(content_type: str, body: bytes) -> bool:
@@ -213,7 +209,7 @@ def _is_text(content_type: str, body: bytes) -> bool:
 
 def _failed(fetched: Fetched, error: str) -> Fetched:
     return dataclasses.replace(
-        fetched, status=0, headers=[], body=b"", failure=FailureKind.BAD_RULE, error=error
+        fetched, status=0, raw_headers=[], body=b"", failure=FailureKind.BAD_RULE, error=error
     )
 
 

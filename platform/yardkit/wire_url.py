@@ -1,4 +1,4 @@
-"""URLs sent to servers exactly as they were written.
+"""URLs sent to servers exactly as they were written, and responses that know their connection.
 
 A URL may be signed over its exact spelling, so "%7E" and "~" differ, although the HTTP client's URL
 library would send both as "~".
@@ -7,11 +7,13 @@ library would send both as "~".
 from __future__ import annotations
 
 import re
+import ssl
 from http.cookies import BaseCookie
 from typing import Any, Final
 from urllib.parse import quote
 
 import aiohttp
+from aiohttp.connector import Connection
 from yarl import URL
 
 from yardkit.names import CONTROL
@@ -75,6 +77,28 @@ class WireRequest(aiohttp.ClientRequest):
 
     def __init__(self, method: str, url: URL, **options: Any) -> None:
         super().__init__(method, sendable(url), **options)
+
+
+class WireResponse(aiohttp.ClientResponse):
+    """Keeps what its connection knows, which is given back before a short body has been read.
+
+    ``peer``: IP address of the other end.
+    """
+
+    peer = ""
+    tls: ssl.SSLObject | None = None
+
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        """Read status and headers."""
+        transport = connection.transport
+        if transport is not None:
+            self.peer = (transport.get_extra_info("peername") or ("",))[0]
+            self.tls = transport.get_extra_info("ssl_object")
+        return await super().start(connection)
+
+    def certificate(self) -> bytes:
+        """Return the certificate of the server as DER; b"" without TLS."""
+        return (self.tls.getpeercert(binary_form=True) or b"") if self.tls is not None else b""
 
 
 class WireCookieJar(aiohttp.CookieJar):

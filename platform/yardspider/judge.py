@@ -58,6 +58,10 @@ def judge(
         agent=agent,
         elapsed=result.elapsed_ms / 1000.0,
         truncated=result.truncated,
+        latency=result.headers_ms / 1000.0,
+        protocol=result.protocol,
+        peer=result.peer,
+        certificate=result.certificate,
     )
     try:
         success = is_success(response)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from yardkit.names import HTTP_TOKEN
-from yardkit.protocol import MAX_CONTENT_BYTES, DownloadRequest
+from yardkit.protocol import (
+    MAX_CONTENT_BYTES,
+    DownloadRequest,
+    HeaderPairs,
+    header_pairs,
+    header_texts,
+)
 from yardspider.links import checked_url
 
 if TYPE_CHECKING:
@@ -34,7 +40,8 @@ class Request:
         url: absolute, http or https; its fragment is dropped.
         callback: gets the ``Response``; a function or the name of a method of the spider.
             None is the spider's ``parse``.
-        method, headers, body: sent as they are; ``body`` text is sent as UTF-8.
+        method, headers, body: sent as they are; ``headers`` by name, or as pairs in their order
+            where a name is repeated; ``body`` text is sent as UTF-8.
         priority: higher goes first; equal ones go in the order they were made.
         dont_filter: fetch it even if the same request was made before in this run.
         meta: anything; comes back as ``response.meta``.
@@ -42,6 +49,8 @@ class Request:
         detached: it does not belong to the seed of the page it is made from, whose end then does
             not wait for it.
         timeout_seconds: how long the agent may take, instead of the run's own limit.
+        max_bytes: a longer body fails as ``too_large``, by its ``Content-Length`` before it is
+            received; None: it is cut at the run's own limit.
         timeout_retries, download_retries: instead of the spider's settings.
 
     ``agent`` is the one that must fetch it, where the run's policy is "chained"; ``seed`` the seed
@@ -62,6 +71,7 @@ class Request:
         "download_retries",
         "headers",
         "host",
+        "max_bytes",
         "meta",
         "method",
         "priority",
@@ -77,13 +87,14 @@ class Request:
         callback: Callback | None = None,
         *,
         method: str = "GET",
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | Sequence[tuple[str | bytes, str | bytes]] | None = None,
         body: bytes | str = b"",
         priority: int = 0,
         dont_filter: bool = False,
         meta: dict[str, Any] | None = None,
         depth: int | None = None,
         timeout_seconds: float | None = None,
+        max_bytes: int | None = None,
         timeout_retries: int | None = None,
         download_retries: int | None = None,
         detached: bool = False,
@@ -91,13 +102,14 @@ class Request:
         self.url, self.host = checked_url(url)
         self.callback = callback
         self.method = method.upper()
-        self.headers = _checked_headers(headers) if headers else {}
+        self.headers: dict[str, str] | HeaderPairs = _checked_headers(headers) if headers else {}
         self.body = body.encode() if isinstance(body, str) else bytes(body)
         self.priority = priority
         self.dont_filter = dont_filter
         self.meta = meta if meta is not None else {}
         self.depth = depth
         self.timeout_seconds = timeout_seconds
+        self.max_bytes = max_bytes
         self.timeout_retries = timeout_retries
         self.download_retries = download_retries
         self.detached = detached
@@ -128,20 +140,28 @@ class Request:
             headers=self.headers,
             body=self.body,
             timeout_seconds=self.timeout_seconds,
+            max_bytes=self.max_bytes,
         )
 
     def _cookie(self) -> str:
         if not self.headers:
             return ""
-        return next((v for k, v in self.headers.items() if k.lower() == "cookie"), "")
+        pairs = header_texts(header_pairs(self.headers))
+        return next((value for name, value in pairs if name.lower() == "cookie"), "")
 
     def __repr__(self) -> str:
         return f"<Request {self.method} {self.url}>"
 
 
-def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    for name, value in headers.items():
-        named = HTTP_TOKEN.fullmatch(name)
-        if not named or not isinstance(value, str) or _BREAK.search(value):
+def _checked_headers(
+    headers: Mapping[str, str] | Sequence[tuple[str | bytes, str | bytes]],
+) -> dict[str, str] | HeaderPairs:
+    pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+    for name, value in pairs:
+        if not isinstance(name, str | bytes) or not isinstance(value, str | bytes):
             raise ValueError(f"header {name!r} cannot be sent with the value {value!r}")
-    return dict(headers)
+        text = name if isinstance(name, str) else name.decode("latin-1")
+        shown = value if isinstance(value, str) else value.decode("latin-1")
+        if not HTTP_TOKEN.fullmatch(text) or _BREAK.search(shown):
+            raise ValueError(f"header {name!r} cannot be sent with the value {value!r}")
+    return dict(headers) if isinstance(headers, Mapping) else header_pairs(pairs)

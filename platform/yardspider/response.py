@@ -10,6 +10,7 @@ import msgspec
 from selectolax.lexbor import LexborHTMLParser
 
 from yardkit import charsets
+from yardkit.protocol import HeaderPairs, header_pairs, header_texts
 from yardspider.links import origin_of, resolve_all
 from yardspider.request import Callback, Request
 
@@ -22,12 +23,20 @@ _HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 
 
 class Headers:
-    """Response headers: repeated names are kept, letter case of names is ignored."""
+    """Response headers as text: repeated names are kept, letter case of names is ignored.
 
-    __slots__ = ("_pairs",)
+    ``raw``: the same as they were received, in bytes.
+    """
 
-    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
-        self._pairs = pairs
+    __slots__ = ("_pairs", "_received")
+
+    def __init__(self, pairs: Sequence[tuple[str | bytes, str | bytes]]) -> None:
+        self._received = pairs
+        self._pairs = header_texts(pairs)
+
+    @property
+    def raw(self) -> HeaderPairs:
+        return header_pairs(self._received)
 
     def get(self, name: str, default: str = "") -> str:
         """Return the first value of ``name``."""
@@ -74,7 +83,11 @@ class Response:
         seed: the ``SeedTask`` of the request; None if it belongs to none.
         agent: id of the agent that fetched it.
         elapsed: seconds that the agent needed.
+        latency: seconds until the response headers.
         truncated: the body was longer than the run allows and was cut.
+        protocol: "HTTP/1.1"; "" if the downloader does not know it.
+        peer: IP address of the server; "" behind a proxy.
+        certificate: of the server as DER; b"" unless the run asked for certificates.
     """
 
     __slots__ = (
@@ -84,8 +97,12 @@ class Response:
         "_selector",
         "agent",
         "body",
+        "certificate",
         "elapsed",
         "headers",
+        "latency",
+        "peer",
+        "protocol",
         "request",
         "status",
         "truncated",
@@ -98,11 +115,15 @@ class Response:
         *,
         request: Request | None = None,
         status: int = 200,
-        headers: Sequence[tuple[str, str]] = (),
+        headers: Sequence[tuple[str | bytes, str | bytes]] = (),
         body: bytes = b"",
         agent: str = "",
         elapsed: float = 0.0,
         truncated: bool = False,
+        latency: float = 0.0,
+        protocol: str = "",
+        peer: str = "",
+        certificate: bytes = b"",
     ) -> None:
         self.url = url
         self.request = request if request is not None else Request(url)
@@ -112,6 +133,10 @@ class Response:
         self.agent = agent
         self.elapsed = elapsed
         self.truncated = truncated
+        self.latency = latency
+        self.protocol = protocol
+        self.peer = peer
+        self.certificate = certificate
         self._content_type: str | None = None
         self._decoded: tuple[str, str] | None = None
         self._document: LexborHTMLParser | None = None

@@ -16,8 +16,8 @@ from cryptography.x509.oid import NameOID
 
 
 @contextlib.asynccontextmanager
-async def serve_tls(folder: Path) -> AsyncIterator[int]:
-    """A TLS server with a certificate of its own making; its port."""
+async def serve_tls(folder: Path, answer: bytes = b"") -> AsyncIterator[int]:
+    """A TLS server with a certificate of its own making (server.pem); its port."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
@@ -44,6 +44,10 @@ async def serve_tls(folder: Path) -> AsyncIterator[int]:
     context.load_cert_chain(pem)
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if answer:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+            await writer.drain()
         writer.close()
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=context)

@@ -232,7 +232,7 @@ class Downloader:
             if item.id >= 0:
                 # Requests of a center have negative ids: its robots.txt must stay unchanged.
                 fetched = await self._texts.apply(fetched)
-            result = await make_result(item.id, item.attempt, fetched)
+            result = await make_result(item.id, item.attempt, fetched, self.settings.result_version)
         except Exception as error:  # the last guard: one request must not end its worker
             logger.exception("run %d: download failed unexpectedly", self.run)
             result = failed(item, FailureKind.BAD_REQUEST, f"{type(error).__name__}: {error}")

@@ -117,8 +117,7 @@ class HostReports:
 
 
 def _retry_after(fetched: Fetched) -> str:
-    found = (value for name, value in fetched.headers if name.lower() == "retry-after")
-    return fetched.retry_after or next(found, "")
+    return fetched.retry_after or fetched.header(b"retry-after")
 
 
 def retry_after_seconds(value: str, now: float) -> float:

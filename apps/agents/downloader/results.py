@@ -16,8 +16,15 @@ from yardkit import failpoints
 from yardkit.backoff import back_off
 from yardkit.broker import Broker, BrokerClosed, BrokerError, Outgoing, Unroutable
 from yardkit.broker.aio import publish
-from yardkit.fetcher import Fetched
-from yardkit.protocol import MAX_CONTENT_BYTES, DownloadResult, DownloadResults, FailureKind, encode
+from yardkit.fetcher import Fetched, result_of
+from yardkit.protocol import (
+    FIRST_KINDS,
+    MAX_CONTENT_BYTES,
+    DownloadResult,
+    DownloadResults,
+    FailureKind,
+    encode,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -184,8 +191,13 @@ class ResultSender:
             self._room.clear()
 
 
-async def make_result(request_id: int, attempt: int, fetched: Fetched) -> DownloadResult:
-    """Return the answer to one request; a large body is compressed in a thread."""
+async def make_result(
+    request_id: int, attempt: int, fetched: Fetched, version: int
+) -> DownloadResult:
+    """Return the answer to one request; a large body is compressed in a thread.
+
+    ``version``: of ``DownloaderSettings.result_version``.
+    """
     body = fetched.body
     compressed = len(body) > COMPRESS_ABOVE_BYTES
     if compressed:
@@ -195,19 +207,21 @@ async def make_result(request_id: int, attempt: int, fetched: Fetched) -> Downlo
                 f"the page has {len(fetched.body)} bytes, compressed {len(body)}; a message to the"
                 f" run holds {MAX_CONTENT_BYTES}: lower the job's largest body"
             )
-            return DownloadResult(
-                request_id, attempt, fetched.url, 0, [], b"", FailureKind.BAD_CONTENT, error
-            )
-    return DownloadResult(
-        request_id,
-        attempt,
-        fetched.url,
-        fetched.status,
-        fetched.headers,
-        body,
-        fetched.failure,
-        fetched.error,
-        fetched.elapsed_ms,
-        fetched.truncated,
-        compressed,
-    )
+            kind = FailureKind.BAD_CONTENT if version == 1 else FailureKind.TOO_LARGE
+            return DownloadResult(request_id, attempt, fetched.url, 0, [], b"", kind, error)
+    if version == 1:
+        failed = fetched.failure != FailureKind.NONE
+        return DownloadResult(
+            request_id,
+            attempt,
+            fetched.url,
+            0 if failed else fetched.status,
+            [] if failed else list(fetched.headers),
+            b"" if failed else body,
+            FIRST_KINDS.get(fetched.failure, fetched.failure),
+            fetched.error,
+            fetched.elapsed_ms,
+            fetched.truncated,
+            compressed and not failed,
+        )
+    return result_of(request_id, attempt, fetched, body, compressed=compressed)

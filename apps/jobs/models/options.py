@@ -19,12 +19,12 @@ from apps.jobs.models.validators import (
     validate_pattern,
 )
 from apps.runtime.fields import SecretTextField
+from yardkit.fetcher import MAX_BODY_BYTES
 from yardkit.protocol import CutRule, DownloaderSettings, DownloaderType, Policy
 
 MOST_AGENTS: Final = 10_000
 MAX_TIMEOUT_SECONDS: Final = 600.0
 MOST_PUBLISH_RETRIES: Final = 7 * 86_400
-MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 # Default of the spider's request timeout, in seconds (seed S1.43).
 USUAL_REQUEST_TIMEOUT_SECONDS: Final = 15.0
 

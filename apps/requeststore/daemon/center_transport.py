@@ -29,6 +29,7 @@ from yardkit.protocol import (
     RequestItem,
     Skipped,
     encode_request,
+    header_texts,
 )
 from yardspider.environment import RunEnvironment
 from yardspider.errors import RunFailed
@@ -222,7 +223,7 @@ class CenterTransport:
         found = result_of(
             url=result.url,
             status=result.status,
-            headers=result.headers,
+            headers=header_texts(result.headers),
             body=result.body,
             failure=result.failure,
             error=result.error,

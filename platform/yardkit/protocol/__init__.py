@@ -22,6 +22,7 @@ from yardkit.protocol.agents import (
 )
 from yardkit.protocol.base import (
     ACCEPTED_VERSIONS,
+    FIRST_KINDS,
     RETRYABLE_FAILURES,
     VERSION,
     DownloaderType,
@@ -50,11 +51,15 @@ from yardkit.protocol.downloads import (
     DownloadsFinished,
     DownloadsHeld,
     DownloadsRefused,
+    HeaderPairs,
     HostResult,
     RequestItem,
+    ResultHeaders,
     Skipped,
     Withdraw,
     batches,
+    header_pairs,
+    header_texts,
 )
 from yardkit.protocol.items import (
     BATCH_BYTES,
@@ -122,6 +127,7 @@ __all__ = [
     "BATCH_BYTES",
     "BATCH_ITEMS",
     "CHUNK_BYTES",
+    "FIRST_KINDS",
     "MAX_CONTENT_BYTES",
     "MAX_ITEM_BYTES",
     "MAX_MESSAGE_BYTES",
@@ -155,6 +161,7 @@ __all__ = [
     "FinishSeeds",
     "GiveBackLease",
     "GrabSeed",
+    "HeaderPairs",
     "Heartbeat",
     "HostResult",
     "ItemBatch",
@@ -183,6 +190,7 @@ __all__ = [
     "ResourceOutcome",
     "ResourceReply",
     "ResourceReturned",
+    "ResultHeaders",
     "ReturnResource",
     "RunAction",
     "RunCounters",
@@ -212,5 +220,7 @@ __all__ = [
     "decode_request",
     "encode",
     "encode_request",
+    "header_pairs",
+    "header_texts",
     "version_of",
 ]

@@ -92,6 +92,22 @@ class DownloaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     obey_robots: bool = True
     # Networks a project has opened on purpose ("127.0.0.0/8"); private ranges are refused else.
     allowed_networks: list[str] = []
+    # Whether a certificate that no known authority signed, or of another host, fails a request.
+    verify_tls: bool = True
+    # "TLSv1.2" and the like; "" leaves it to OpenSSL.
+    tls_minimum: str = ""
+    tls_maximum: str = ""
+    # In OpenSSL's format, for TLS 1.2 and below; "" leaves it to OpenSSL.
+    tls_ciphers: str = ""
+    # Nothing is added to the headers of a request but Host, Content-Length and Connection.
+    exact_headers: bool = False
+    # Bodies as received, with their ``Content-Encoding``; not where text rules need the text.
+    raw_bodies: bool = False
+    # Whether each result carries the certificate of the server.
+    certificates: bool = False
+    # The results that the run reads. 1: headers as text, and the first kinds of failures, for SDKs
+    # in images that were built long ago. 2: headers as bytes, and every kind.
+    result_version: int = 1
 
 
 class Allocate(Message, frozen=True, kw_only=True, tag="allocate"):

@@ -45,13 +45,24 @@ class FailureKind(enum.StrEnum):
     """Reason why a download has no usable response."""
 
     NONE = ""
+    # No connection, for a reason that none of the next four names.
     CONNECTION = "connection"
+    DNS = "dns"
+    REFUSED = "refused"
+    TLS = "tls"
+    RESET = "reset"
+    # The body ended early; status, headers and its first part come with the failure.
+    DATA_LOSS = "data_loss"
+    # Over the request's ``max_bytes``; status and headers come with the failure.
+    TOO_LARGE = "too_large"
     TIMEOUT = "timeout"
     ADDRESS_REFUSED = "address_refused"
     TOO_MANY_REDIRECTS = "too_many_redirects"
     BAD_REQUEST = "bad_request"
     BAD_CONTENT = "bad_content"
     DOWNLOADER_MISSING = "downloader_missing"
+    # A replay has no recorded response of this request.
+    NOT_RECORDED = "not_recorded"
     # A cutting rule found no place to cut.
     BAD_RULE = "bad_rule"
     # The answer matched ``switch_pattern`` and no other address could be had.
@@ -63,9 +74,24 @@ class FailureKind(enum.StrEnum):
 RETRYABLE_FAILURES: Final = frozenset(
     {
         FailureKind.CONNECTION,
+        FailureKind.DNS,
+        FailureKind.REFUSED,
+        FailureKind.RESET,
+        FailureKind.DATA_LOSS,
         FailureKind.TIMEOUT,
         FailureKind.DOWNLOADER_MISSING,
         FailureKind.BANNED,
         FailureKind.PROXY,
     }
 )
+
+# What runs with ``result_version`` 1 know instead of the kinds that came later.
+FIRST_KINDS: Final = {
+    FailureKind.DNS: FailureKind.CONNECTION,
+    FailureKind.REFUSED: FailureKind.CONNECTION,
+    FailureKind.TLS: FailureKind.CONNECTION,
+    FailureKind.RESET: FailureKind.CONNECTION,
+    FailureKind.DATA_LOSS: FailureKind.CONNECTION,
+    FailureKind.TOO_LARGE: FailureKind.BAD_CONTENT,
+    FailureKind.NOT_RECORDED: FailureKind.BAD_CONTENT,
+}

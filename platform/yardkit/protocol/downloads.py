@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -16,14 +16,51 @@ MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 MAX_CONTENT_BYTES: Final = 12 * 1024 * 1024
 
 
+# Headers in their order; a name may be repeated.
+HeaderPairs: TypeAlias = list[tuple[bytes, bytes]]
+# Those of a result: bytes, or text where the run reads version 1. (msgspec has no union of both.)
+ResultHeaders: TypeAlias = list[tuple[Any, Any]]
+
+
+def header_pairs(
+    headers: Mapping[str, str] | Sequence[tuple[str | bytes, str | bytes]],
+) -> HeaderPairs:
+    """Return headers as bytes; text is written as UTF-8."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return [(_bytes(name), _bytes(value)) for name, value in pairs]
+
+
+def header_texts(headers: Sequence[tuple[str | bytes, str | bytes]]) -> list[tuple[str, str]]:
+    """Return headers as text: names as Latin-1, values as UTF-8 with U+FFFD for invalid bytes."""
+    return [
+        (
+            name if isinstance(name, str) else name.decode("latin-1"),
+            value if isinstance(value, str) else value.decode("utf-8", "replace"),
+        )
+        for name, value in headers
+    ]
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+
+
 class DownloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One page to fetch, as the agent needs it."""
+    """One page to fetch, as the agent needs it.
+
+    ``headers``: by name, or in order as bytes where names repeat or bytes are no text.
+    ``max_bytes``: a longer body, by its ``Content-Length`` or as received, fails with
+    ``too_large``; 0: no limit but the message's; None: the run's ``max_body_bytes``, which cuts.
+    ``proxy``: ``http://user:password@host:port``, which the agent uses instead of its own way.
+    """
 
     url: str
     method: str = "GET"
-    headers: dict[str, str] = {}
+    headers: dict[str, str] | HeaderPairs = {}
     body: bytes = b""
     timeout_seconds: float | None = None
+    max_bytes: int | None = None
+    proxy: str = ""
 
 
 class RequestItem(msgspec.Struct, frozen=True, array_like=True):
@@ -73,19 +110,29 @@ class DownloadCommand(Message, frozen=True, kw_only=True, tag="download"):
 
 
 class DownloadResult(msgspec.Struct, frozen=True, array_like=True):
-    """One response. ``status`` 0: none, and ``failure`` says why."""
+    """One response. ``status`` 0: none, and ``failure`` says why.
+
+    ``elapsed_ms``: until the end of the body; ``headers_ms``: until the headers. ``length``: what
+    ``Content-Length`` said, -1 for nothing. ``protocol``: "HTTP/1.1"; ``peer``: IP address of the
+    server, "" behind a proxy; ``certificate``: DER, if the run asked for certificates.
+    """
 
     id: int
     attempt: int
     url: str
     status: int
-    headers: list[tuple[str, str]]
+    headers: ResultHeaders
     body: bytes
     failure: FailureKind = FailureKind.NONE
     error: str = ""
     elapsed_ms: float = 0.0
     truncated: bool = False
     compressed: bool = False
+    headers_ms: float = 0.0
+    length: int = -1
+    protocol: str = ""
+    peer: str = ""
+    certificate: bytes = b""
 
 
 class DownloadResults(Message, frozen=True, kw_only=True, tag="download_results"):

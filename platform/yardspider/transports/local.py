@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from yardkit.fetcher import Fetcher
+from yardkit.fetcher import Fetcher, result_of
 from yardkit.protocol import (
     DownloaderSettings,
     DownloadResult,
@@ -60,20 +60,7 @@ class LocalTransport:
         if self._fetcher is None or self._texts is None:
             raise RuntimeError("send before allocate")
         fetched = await self._texts.apply(await self._fetcher.fetch(decode_request(item.request)))
-        self._results.append(
-            DownloadResult(
-                item.id,
-                item.attempt,
-                fetched.url,
-                fetched.status,
-                fetched.headers,
-                fetched.body,
-                fetched.failure,
-                fetched.error,
-                fetched.elapsed_ms,
-                fetched.truncated,
-            )
-        )
+        self._results.append(result_of(item.id, item.attempt, fetched, fetched.body))
         self._arrived.set()
 
     async def receive(self) -> Sequence[Answer]:

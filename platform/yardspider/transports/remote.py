@@ -150,7 +150,7 @@ class RemoteTransport:
             reply_to=self._answers.name,
             policy=self._run.policy,
             agents=self._run.agents,
-            settings=self._run.downloader,
+            settings=msgspec.structs.replace(self._run.downloader, result_version=2),
             sent_at=time.time(),
         )
         # Without a time to live: the center counts questions that are too old.

@@ -11,7 +11,7 @@ from urllib.parse import urljoin, urlsplit
 
 from protego import Protego
 
-from yardkit.protocol import RETRYABLE_FAILURES, DownloadResult, FailureKind
+from yardkit.protocol import RETRYABLE_FAILURES, DownloadResult, FailureKind, header_texts
 
 if TYPE_CHECKING:
     from apps.agents.center.politeness.host import HeldRequest
@@ -54,7 +54,7 @@ def read(result: DownloadResult, redirects: int) -> RobotsFinding:
     page of the origin will be) allow everything. 429, 5xx and no answer are inconclusive: retry
     later.
     """
-    if result.status == 0:
+    if result.status == 0 or result.failure != FailureKind.NONE:
         if result.failure in RETRYABLE_FAILURES or result.failure == FailureKind.NONE:
             return RobotsFinding(problem=result.error or result.failure or "no answer")
         return RobotsFinding(robots=Protego.parse(""))
@@ -63,7 +63,7 @@ def read(result: DownloadResult, redirects: int) -> RobotsFinding:
     if result.status == 429 or result.status >= 500:
         return RobotsFinding(problem=f"HTTP {result.status}")
     if 300 <= result.status < 400 and redirects < MAX_REDIRECTS:
-        where = next((v for k, v in result.headers if k.lower() == "location"), "")
+        where = next((v for k, v in header_texts(result.headers) if k.lower() == "location"), "")
         try:
             address = urljoin(result.url, where)
             if where and urlsplit(address).scheme in ("http", "https"):

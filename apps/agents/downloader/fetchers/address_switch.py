@@ -21,11 +21,14 @@ from apps.agents.downloader.fetchers.redial import Redialer
 from yardkit import charsets
 from yardkit.addresses import Network
 from yardkit.fetcher import Fetched
-from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
+from yardkit.protocol import FIRST_KINDS, DownloaderSettings, DownloadRequest, FailureKind
 
 logger = logging.getLogger(__name__)
 
 BUSY: Final = frozenset({429, 503})
+UNREACHED: Final = frozenset(
+    kind for kind, first in FIRST_KINDS.items() if first == FailureKind.CONNECTION
+) | {FailureKind.CONNECTION}
 BANNED: Final = "banned: the answer matched switch_pattern"
 _IN_THREAD_BYTES: Final = 256 * 1024
 _MOST_GATES: Final = 32
@@ -118,7 +121,7 @@ class SwitchingFetcher:
             if not await self._switch.matches(fetched, self._settings.encoding):
                 break
             if fetched.status in BUSY:
-                busy_status, retry_after = fetched.status, _header(fetched, "retry-after")
+                busy_status, retry_after = fetched.status, fetched.header(b"retry-after")
             if not await self._switched(proxy, started_at, again=left > 0):
                 fetched = failure(fetched.url, FailureKind.BANNED, BANNED, fetched.elapsed_ms)
                 break
@@ -150,7 +153,7 @@ class SwitchingFetcher:
     def _judge(pool: ProxyPool, proxy: ProxyAddress, failure: FailureKind) -> None:
         if failure == FailureKind.PROXY:
             pool.failed(proxy)
-        elif failure in (FailureKind.TIMEOUT, FailureKind.CONNECTION):
+        elif failure in (FailureKind.TIMEOUT, *UNREACHED):
             # May be the fault of the site or of the proxy; only a check can show which.
             if pool.blames_the_way:
                 pool.failed(proxy)
@@ -204,15 +207,11 @@ def failure(url: str, kind: FailureKind, error: str, elapsed_ms: float = 0.0) ->
     return Fetched(url, 0, [], b"", kind, error, elapsed_ms, False)
 
 
-def _header(fetched: Fetched, wanted: str) -> str:
-    return next((value for name, value in fetched.headers if name.lower() == wanted), "")
-
-
 def _text(fetched: Fetched, encoding: str) -> str:
     name = charsets.known(encoding) if encoding else None
     if name is not None:
         return fetched.body.decode(name, "replace")
-    return charsets.decode(fetched.body, _header(fetched, "content-type"))[0]
+    return charsets.decode(fetched.body, fetched.header(b"content-type"))[0]
 
 
 def _said(error: Exception) -> str:

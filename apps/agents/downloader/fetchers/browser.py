@@ -22,7 +22,13 @@ from apps.agents.downloader.fetchers.chromium import BrowserHost
 from apps.agents.downloader.fetchers.egress_proxy import EgressProxy
 from apps.agents.downloader.fetchers.request_check import checked_request
 from yardkit.fetcher import Fetched
-from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
+from yardkit.protocol import (
+    DownloaderSettings,
+    DownloadRequest,
+    FailureKind,
+    header_pairs,
+    header_texts,
+)
 
 # Limit of decoded bytes of a page with its subresources; beyond, the present DOM is returned.
 _MOST_PAGE_BYTES: Final = 64 * 1024 * 1024
@@ -35,6 +41,15 @@ _NO_PAGE: Final = "ERR_HTTP_RESPONSE_CODE_FAILURE"
 _SHOWN: Final = ("html", "xml")
 _FAILURES: Final = {
     "ERR_TOO_MANY_REDIRECTS": FailureKind.TOO_MANY_REDIRECTS,
+    "ERR_NAME_NOT_RESOLVED": FailureKind.DNS,
+    "ERR_CONNECTION_REFUSED": FailureKind.REFUSED,
+    "ERR_CONNECTION_RESET": FailureKind.RESET,
+    "ERR_CONNECTION_CLOSED": FailureKind.RESET,
+    "ERR_EMPTY_RESPONSE": FailureKind.RESET,
+    "ERR_SSL_": FailureKind.TLS,
+    "ERR_CERT_": FailureKind.TLS,
+    "ERR_CONTENT_LENGTH_MISMATCH": FailureKind.DATA_LOSS,
+    "ERR_INCOMPLETE_CHUNKED_ENCODING": FailureKind.DATA_LOSS,
     "ERR_TIMED_OUT": FailureKind.TIMEOUT,
     "ERR_CONNECTION_TIMED_OUT": FailureKind.TIMEOUT,
     "ERR_UNKNOWN_URL_SCHEME": FailureKind.BAD_REQUEST,
@@ -195,7 +210,9 @@ class _Visit:
     async def _fetched(
         self, response: Response, body: bytes, truncated: bool, started: float
     ) -> Fetched:
-        headers = [(one["name"], one["value"]) for one in await response.headers_array()]
+        headers = header_pairs(
+            [(header["name"], header["value"]) for header in await response.headers_array()]
+        )
         url = self._request.url if response.request.redirected_from is None else response.url
         elapsed = _since(started)
         return Fetched(
@@ -217,7 +234,9 @@ class _Visit:
 
         async def send(route: Route) -> None:
             headers = {**route.request.headers}
-            headers |= {name.lower(): value for name, value in request.headers.items()}
+            headers |= {
+                name.lower(): value for name, value in header_texts(header_pairs(request.headers))
+            }
             with contextlib.suppress(PlaywrightError):
                 await route.continue_(
                     method=request.method, headers=headers, post_data=request.body or None

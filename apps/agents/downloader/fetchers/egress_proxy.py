@@ -216,6 +216,10 @@ class EgressProxy:
             kind = FailureKind.TIMEOUT
         elif isinstance(error, ValueError):
             kind = FailureKind.BAD_REQUEST
+        elif isinstance(error, ConnectionRefusedError):
+            kind = FailureKind.REFUSED
+        elif isinstance(error, ConnectionResetError):
+            kind = FailureKind.RESET
         text = str(error)[:_ERROR_CHARACTERS] or type(error).__name__
         self._refusals[host, port] = (kind, text)
         self._refusals.move_to_end((host, port))

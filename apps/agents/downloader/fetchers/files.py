@@ -16,7 +16,7 @@ from apps.agents.downloader.fetchers.address_switch import failure
 from apps.agents.downloader.fetchers.egress_proxy import EgressProxy
 from yardkit.bridge import in_daemon_thread
 from yardkit.fetcher import Fetched
-from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
+from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind, header_pairs
 
 _OUTSIDE: Final = "it is not below the folder that this agent's AGENT_FILES names"
 _NO_FILE: Final = "it is no regular file, or a link"
@@ -58,7 +58,8 @@ class FileFetcher:
         except OSError as error:
             return failure(request.url, FailureKind.CONNECTION, error.strerror or str(error))
         elapsed = (time.perf_counter() - started) * 1000.0
-        return Fetched(request.url, status, headers, body, FailureKind.NONE, "", elapsed, truncated)
+        pairs = header_pairs(headers)
+        return Fetched(request.url, status, pairs, body, FailureKind.NONE, "", elapsed, truncated)
 
     async def close(self) -> None:
         pass

@@ -20,7 +20,13 @@ from apps.agents.downloader.fetchers.egress_proxy import EgressProxy
 from apps.agents.downloader.fetchers.request_check import checked_request
 from yardkit.addresses import is_blocked_ip
 from yardkit.fetcher import Fetched
-from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
+from yardkit.protocol import (
+    DownloaderSettings,
+    DownloadRequest,
+    FailureKind,
+    header_pairs,
+    header_texts,
+)
 
 _ERROR_CHARACTERS: Final = 300
 # Return value of libcurl's write callback that ends the transfer.
@@ -34,6 +40,12 @@ _OPTIONS: Final[dict[Any, Any]] = {
 }
 _FAILURES: Final[dict[int, FailureKind]] = {
     CurlECode.OPERATION_TIMEDOUT: FailureKind.TIMEOUT,
+    CurlECode.COULDNT_RESOLVE_HOST: FailureKind.DNS,
+    CurlECode.SSL_CONNECT_ERROR: FailureKind.TLS,
+    CurlECode.PEER_FAILED_VERIFICATION: FailureKind.TLS,
+    CurlECode.RECV_ERROR: FailureKind.RESET,
+    CurlECode.GOT_NOTHING: FailureKind.RESET,
+    CurlECode.PARTIAL_FILE: FailureKind.DATA_LOSS,
     CurlECode.TOO_MANY_REDIRECTS: FailureKind.TOO_MANY_REDIRECTS,
     CurlECode.UNSUPPORTED_PROTOCOL: FailureKind.BAD_REQUEST,
     CurlECode.URL_MALFORMAT: FailureKind.BAD_REQUEST,
@@ -87,7 +99,7 @@ class ImpersonatingFetcher:
                 cast(Any, request.method),
                 url,
                 data=request.body or None,
-                headers=request.headers,
+                headers=header_texts(header_pairs(request.headers)),
                 timeout=seconds,
                 proxy=via.url,
                 proxy_auth=(user, password),
@@ -112,7 +124,7 @@ class ImpersonatingFetcher:
         return Fetched(
             response.url if response.redirect_count else request.url,
             response.status_code,
-            headers,
+            header_pairs(headers),
             body.bytes(),
             FailureKind.NONE,
             "",

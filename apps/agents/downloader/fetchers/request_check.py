@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from yardkit.names import HTTP_TOKEN
-from yardkit.protocol import DownloaderSettings, DownloadRequest
+from yardkit.protocol import DownloaderSettings, DownloadRequest, header_pairs, header_texts
 from yardkit.wire_url import as_written
 
 _NOT_IN_A_VALUE: Final = re.compile(r"[\r\n\0]")
@@ -19,7 +19,9 @@ def checked_request(request: DownloadRequest, settings: DownloaderSettings) -> t
         raise ValueError("bad URL: neither http:// nor https://")
     if not HTTP_TOKEN.fullmatch(request.method):
         raise ValueError("bad method")
-    for name, value in request.headers.items():
+    if request.proxy:
+        raise ValueError("bad proxy: this type of downloader takes none of a request")
+    for name, value in header_texts(header_pairs(request.headers)):
         if not HTTP_TOKEN.fullmatch(name) or _NOT_IN_A_VALUE.search(value):
             raise ValueError(f"bad header {name[:40]!r}")
     seconds = request.timeout_seconds
