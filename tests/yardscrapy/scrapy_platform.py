@@ -15,15 +15,18 @@ from tests.e2e.daemon_processes import ROOT, Daemons
 PROJECTS = Path(__file__).parent / "projects"
 LOOPBACK = ["127.0.0.0/8"]
 ADDONS = {"yardscrapy.addon.CrawlyardAddon": 100_000}
-_MAKE_RUN = """
+# One process makes them all: it takes two seconds to start.
+_RUNS = 60
+_MAKE_RUNS = f"""
 import json
 from django.conf import settings
 from apps.jobs.states import RunState
 from tests.jobs.factories import make_job, make_project, make_run
 from yardkit.tokens import sign_run_token
-job = make_job(project=make_project(allowed_networks=["127.0.0.0/8"]))
-run = make_run(job=job, state=RunState.RUNNING)
-print(json.dumps([run.pk, sign_run_token(settings.SECRET_KEY, run.pk)]))
+project = make_project(allowed_networks={LOOPBACK!r})
+jobs = [make_job(project=project) for _ in range({_RUNS})]
+runs = [make_run(job=job, state=RunState.RUNNING).pk for job in jobs]
+print(json.dumps([[run, sign_run_token(settings.SECRET_KEY, run)] for run in runs]))
 """
 
 
@@ -59,12 +62,13 @@ class ScrapyPlatform:
         self.daemons.until_logged("center", "is running")
         for agent in self.agents:
             self.daemons.until_logged(agent, "serves")
+        made = self.daemons.manage("shell", "-v0", "-c", _MAKE_RUNS)
+        self._runs: list[list[str]] = json.loads(made.stdout)
         self._crawls = 0
 
     def run(self, **environment: str) -> dict[str, str]:
         """Return the environment of a new run."""
-        made = self.daemons.manage("shell", "-v0", "-c", _MAKE_RUN)
-        run, token = json.loads(made.stdout)
+        run, token = self._runs.pop()
         return {
             "BROKER_URL": self.broker_url,
             "CRAWLYARD_RUN": str(run),
