@@ -14,6 +14,7 @@ from tools.benches import (
     download,
     harvest,
     heartbeats,
+    items,
     logs,
     requests,
     router,
@@ -36,6 +37,7 @@ BENCHES: dict[str, tuple[Callable[..., dict[str, Any]], tuple[str, ...]]] = {
     "harvest": (harvest.run, ("records", "scales", "servers")),
     "api": (api.run, ("rows", "scales", "servers", "calls", "fresh")),
     "logs": (logs.run, ("lines", "scales", "peer", "servers")),
+    "items": (items.run, ("items", "scale", "peer", "servers")),
 }
 
 
@@ -109,7 +111,10 @@ def _add_sizes(parser: CommandParser) -> None:
         help="dispatch: numbers of runs, and of agents a run; routing: of outbounds",
     )
     parser.add_argument(
-        "--items", type=int, default=routing.ITEMS, help="routing, router: items at scale 1"
+        "--items",
+        type=int,
+        help=f"routing, router: items at scale 1 ({routing.ITEMS}); items: their number"
+        f" ({items.ITEMS})",
     )
     parser.add_argument("--seeds", type=int, default=seeds.SEEDS, help="seeds: adds at scale 1")
     parser.add_argument(

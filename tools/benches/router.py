@@ -62,7 +62,7 @@ Watched = Callable[[], int]
 _numbers = itertools.count(1)
 
 
-def run(*, items: int, scales: Sequence[int], peer: bool) -> dict[str, Any]:
+def run(*, items: int = ITEMS, scales: Sequence[int], peer: bool) -> dict[str, Any]:
     """Route ``items`` items times each of ``scales``; the JSON object.
 
     Raises:

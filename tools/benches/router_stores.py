@@ -59,7 +59,7 @@ def lend_stores() -> Iterator[Stores]:
                 " and --engines configured"
             )
     prefix = f"crawlyard_bench_{secrets.token_hex(4)}"
-    with own_database(prefix) as database, _virtual_host(prefix) as broker, own_keys(prefix):
+    with own_database(prefix) as database, virtual_host(prefix) as broker, own_keys(prefix):
         yield Stores(database, broker, settings.REDIS_URL, prefix)
 
 
@@ -84,7 +84,7 @@ def own_database(name: str) -> Iterator[str]:
 
 
 @contextmanager
-def _virtual_host(name: str) -> Iterator[str]:
+def virtual_host(name: str) -> Iterator[str]:
     """That of the settings where none can be made: its queues have names of their own anyway."""
     if shutil.which("rabbitmqctl") is None or not _rabbitmqctl("add_vhost", name):
         yield settings.BROKER_URL

@@ -41,7 +41,9 @@ LIMIT_SELECTOR = 1.5
 LIMIT_COMPILE_SECONDS = 1.0
 
 
-def run(*, sizes: Sequence[int], items: int, scales: Sequence[int], peer: bool) -> dict[str, Any]:
+def run(
+    *, sizes: Sequence[int], items: int = ITEMS, scales: Sequence[int], peer: bool
+) -> dict[str, Any]:
     """Route ``items`` items by as many outbounds as each of ``sizes`` says; the JSON object.
 
     Raises:
