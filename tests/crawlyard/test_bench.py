@@ -177,6 +177,39 @@ def test_lists_are_asked_for_and_their_rows_stay(bench: Any) -> None:
     assert again["rows"] == first["rows"]
 
 
+@LONG
+@pytest.mark.covers("DS.4", "DS.5", "DS.6")
+def test_items_all_end_in_the_table_and_are_asked_for(bench: Any) -> None:
+    # It fails by itself when an item is missing.
+    result = bench("items", "--items", "1200", "--no-peer")
+    ours = result["ours"]
+    assert (ours["items"], ours["files"]) == (1200, 1)
+    assert result["stored_share"] == round(ours["bytes"] / ours["json_bytes"], 3)
+    assert result["items_per_second"] == ours["items_per_second"] > 0
+    assert {"first_page", "equality_filter", "contains_rare", "sort"} < set(ours["query_ms"])
+    assert set(ours["exports"]) == {"jsonl", "parquet"}
+    assert result["export_ratio"] == min(one["ratio"] for one in ours["exports"].values())
+    assert [step["items"] for step in result["growth"]["steps"]] == [120, 1200]
+    assert (result["ratio"], result["peer"]) == (None, None)
+
+
+@LONG
+@pytest.mark.services
+@pytest.mark.covers("DS.4")
+def test_items_on_servers_beside_copy(bench: Any) -> None:
+    stores = {"DATABASE_URL": markers.POSTGRES_URL, "BROKER_URL": markers.BROKER_URL}
+    result = bench("items", "--items", "1000", "--engines", "configured", **stores)
+    assert (result["database"], result["broker"], result["objects"]) == ("postgresql", "amqp", "s3")
+    rates = [result[side]["items_per_second"] for side in ("ours", "peer")]
+    assert result["peer"]["items"] == 1000
+    assert result["ratio"] == round(rates[0] / rates[1], 2)
+
+
+def test_items_says_what_it_needs(tmp_path: Path) -> None:
+    done = Daemons(tmp_path).manage("bench", "items", "--engines", "configured", status=1)
+    assert "DATABASE_URL must be postgres" in done.stderr
+
+
 def test_the_charts_show_every_bench() -> None:
     shown = figures()
     for chart in ("ratio", "growth"):

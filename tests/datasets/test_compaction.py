@@ -120,3 +120,33 @@ def test_snapshots_expire_but_never_that_of_an_open_compaction() -> None:
     assert before > len(table.snapshots()) >= 10
     assert in_table(dataset) == listed(dataset) == list(range(1, 16))
     assert Counter(DataFile.objects.values_list("level", flat=True))[Level.SEGMENT] == 0
+
+
+@pytest.mark.covers("DS.4")
+@pytest.mark.parametrize("moved", [1, 3])
+def test_a_merge_replaces_its_own_files_and_no_other(moved: int) -> None:
+    run = make_run()
+    for number in range(15 + moved):
+        if number == 15:
+            # A large file cannot be part of it.
+            DataFile.objects.filter(level=Level.TABLE).update(bytes=compaction.SMALL_BYTES)
+        store(run, make_items(2), first=2 * number + 1)
+        compact_all()
+    dataset = Dataset.objects.get()
+    large = set(
+        DataFile.objects.filter(bytes=compaction.SMALL_BYTES).values_list("path", flat=True)
+    )
+    for number in range(15 + moved, 35):
+        store(run, make_items(2), first=2 * number + 1)
+        compact_all()
+    table = compaction.tables()._existing(dataset.project_id, dataset.pk)
+    assert table is not None
+    files = {task.file.file_path for task in table.scan().plan_files()}
+    listed_files = DataFile.objects.values_list("path", flat=True)
+    assert {shared_objects().location(path) for path in listed_files} == files
+    # The sixteen after the large ones have become one.
+    assert large < set(listed_files)
+    assert len(files) == 15 + 1 + 4
+    assert in_table(dataset) == listed(dataset) == list(range(1, 71))
+    with open_reader(dataset) as reader:
+        assert [item.seq for item in reader.page(ItemQuery(limit=1000)).items] == listed(dataset)

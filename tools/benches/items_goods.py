@@ -1,6 +1,7 @@
 """Items of a shop for the bench of items: ten fields, about 500 bytes of JSON.
 
-Descriptions are made of sentences, as shops write them: their words repeat, their numbers do not.
+Addresses, breadcrumbs, pictures and descriptions as shops make them: of the same words again and
+again, with numbers that do not repeat.
 """
 
 from __future__ import annotations
@@ -61,25 +62,26 @@ def goods(seed: int, first: int, count: int) -> Iterator[tuple[str, dict[str, An
     for number in range(first, first + count):
         brand, noun, category = choice(_BRANDS), choice(_NOUNS), choice(_CATEGORIES)
         word, color, material = choice(_WORDS), choice(_COLORS), choice(_MATERIALS)
+        slug = f"{brand.lower()}-{noun}-{number}"
         item = {
-            "url": f"https://shop.example/{category}/{brand.lower()}-{noun}-{number}.html",
-            "sku": f"{brand[:3].upper()}-{dice.randrange(10**6):06d}-{number}",
-            "title": f"{brand} {word} {noun}, {material}, {color}",
+            "url": f"https://shop.example/{category}/{slug}.html",
+            "sku": f"{brand[:3].upper()}-{dice.randrange(10**4):04d}-{number}",
             "brand": brand,
+            "title": f"{brand} {word} {noun}, {material}, {color}",
             "price": dice.randrange(199, 49_999) / 100,
             "in_stock": dice.random() < 0.8,
-            "reviews": int(dice.expovariate(0.02)),
-            "tags": [category, color, word],
+            "breadcrumbs": ["Home", category.capitalize(), noun.capitalize(), word.capitalize()],
+            "images": [f"https://img.shop.example/{slug}/{size}.jpg" for size in ("m", "l")],
             "description": _description(dice, number),
         }
         if number % 10:
-            item["rating"] = dice.randrange(10, 51) / 10
+            item["reviews"] = int(dice.expovariate(0.02))
         yield f"https://shop.example/{category}?page={number // 40}", item
 
 
 def _description(dice: random.Random, number: int) -> str:
     choice: Any = dice.choice
-    picked: Sequence[str] = dice.sample(_SENTENCES, 4)
+    picked: Sequence[str] = dice.sample(_SENTENCES, 2)
     text = " ".join(picked).format(
         material=choice(_MATERIALS),
         other=choice(_MATERIALS),

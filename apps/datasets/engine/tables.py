@@ -12,6 +12,8 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
+import msgspec
+
 from yardkit.items import columns as names
 from yardkit.items.columns import Column, ColumnType
 from yardkit.objects import ObjectStore, ObjectStoreUnavailable
@@ -44,6 +46,15 @@ class CatalogUnavailable(ObjectStoreUnavailable):
     """The catalog or the table's files do not answer; a repeat is harmless."""
 
 
+class Batches(msgspec.Struct, frozen=True):
+    """Batches ``first`` to ``last`` of one run and day."""
+
+    run: int
+    day: date
+    first: int
+    last: int
+
+
 class Tables:
     """Tables of one catalog.
 
@@ -68,7 +79,7 @@ class Tables:
         columns: Sequence[Column],
         files: Sequence[str],
         compaction: int,
-        replaces: tuple[int, date | None] | None = None,
+        replaces: Batches | None = None,
         check: Callable[[], object] = lambda: None,
     ) -> None:
         """Add files to the table in one commit; its schema grows by the columns.
@@ -76,7 +87,7 @@ class Tables:
         Args:
             location: key of the table's place in the object store; it is created if needed.
             files: keys of Parquet files, each with one run and one day.
-            replaces: run and day (None: all days) whose earlier files the new ones replace.
+            replaces: whose earlier files the new ones replace; none is replaced in part.
             check: raises if the caller has lost its lease. It is called after the table is loaded:
                 whoever has claimed the lease by then and called ``fence`` makes this commit fail.
         """
@@ -86,7 +97,7 @@ class Tables:
             _add_columns(table, change, columns)
             summary = {COMPACTION: str(compaction)}
             if replaces is not None:
-                change.delete(_partition(*replaces), snapshot_properties=summary)
+                change.delete(_condition(replaces), snapshot_properties=summary)
             if files:
                 change.add_files(
                     [self._store.location(key) for key in files],
@@ -230,9 +241,11 @@ def _identifier(project_id: int, dataset_id: int) -> tuple[str, str]:
     return f"p{project_id}", f"d{dataset_id}"
 
 
-def _partition(run: int, day: date | None) -> str:
-    of_day = "" if day is None else f" AND {names.DAY} = '{day.isoformat()}'"
-    return f"{names.RUN} = {run:d}{of_day}"
+def _condition(replaced: Batches) -> str:
+    return (
+        f"{names.RUN} = {replaced.run:d} AND {names.DAY} = '{replaced.day.isoformat()}'"
+        f" AND {names.BATCH} >= {replaced.first:d} AND {names.BATCH} <= {replaced.last:d}"
+    )
 
 
 def _of_runs(runs: Sequence[int]) -> str:

@@ -10,7 +10,7 @@ committed, its files are deleted and the work begins again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import lru_cache
@@ -24,7 +24,8 @@ from django.db.models import Count, Exists, F, Max, Min, OuterRef, Q, Sum
 
 from apps.datasets.engine import keys
 from apps.datasets.engine.merging import TARGET_BYTES, Input, Output, merge
-from apps.datasets.engine.tables import KEEP_SNAPSHOTS, Tables
+from apps.datasets.engine.tables import KEEP_SNAPSHOTS, Batches, Tables
+from apps.datasets.engine.tiers import Extent, to_merge
 from apps.datasets.models import Compaction, DataFile, Dataset
 from apps.datasets.services import settling
 from apps.datasets.services.leases import HeldDataset, hold
@@ -41,15 +42,14 @@ from yardkit.objects import ObjectStoreUnavailable
 logger = logging.getLogger(__name__)
 
 # Segments of a run that goes on are moved at the first of these limits.
-SEGMENT_BYTES: Final = 64 * 1024 * 1024
+SEGMENT_BYTES: Final = 96 * 1024 * 1024
 SEGMENTS: Final = 200
 SEGMENT_AGE: Final = timedelta(minutes=10)
 # Of a producer without runs.
 SEGMENT_AGE_WITHOUT_RUN: Final = timedelta(minutes=1)
 # The last items of an ended run are on their way for so long.
 AFTER_END: Final = timedelta(seconds=2)
-# Files of one run and day are merged when so many are small.
-SMALL_FILES: Final = 16
+# Smaller files are merged, see engine/tiers.py.
 SMALL_BYTES: Final = TARGET_BYTES // 2
 # A dataset whose files cannot be merged, such as a damaged one, must not keep others from it.
 PARKED: Final = timedelta(minutes=10)
@@ -59,12 +59,12 @@ READERS: Final = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Files of one run to be replaced; ``day`` and ``is_merge`` for files of the table."""
+    """Files of one run to be replaced: its segments, or these files of the table of one day."""
 
     dataset_id: int
     run_number: int
-    is_merge: bool = False
     day: date | None = None
+    files: tuple[int, ...] = ()
 
 
 def step(*, now: datetime) -> bool:
@@ -74,7 +74,7 @@ def step(*, now: datetime) -> bool:
     """
     if _clean(now):
         return True
-    for work in [*_open_work(), *_segments_due(now), *_merges_due(now)]:
+    for work in [*_open_work(), *_segments_due(now), *_merges_due()]:
         if _leased(work, now):
             return True
     return settling.step(now=now)
@@ -128,11 +128,7 @@ def _segments_due(now: datetime) -> list[_Work]:
         )
         .order_by("oldest")[:1000]
     )
-    ended = set(
-        Run.objects.filter(
-            pk__in={group["run_number"] for group in groups}, state__in=FINAL
-        ).values_list("pk", flat=True)
-    )
+    ended = _ended(group["run_number"] for group in groups)
     due = []
     for group in groups:
         run = group["run_number"]
@@ -147,25 +143,36 @@ def _segments_due(now: datetime) -> list[_Work]:
     return due
 
 
-def _merges_due(now: datetime) -> list[_Work]:
-    """Return runs and days with many small files; of an ended run two are many."""
-    groups = list(
-        DataFile.objects.filter(level=Level.TABLE, bytes__lt=SMALL_BYTES)
-        .values("dataset_id", "run_number", "day")
+def _merges_due() -> list[_Work]:
+    """Return the small files of the table that are to be merged, by run and day."""
+    fields = ("dataset_id", "run_number", "day")
+    table = DataFile.objects.filter(level=Level.TABLE)
+    small = (
+        table.filter(bytes__lt=SMALL_BYTES)
+        .values_list(*fields)
         .annotate(files=Count("id"))
         .filter(files__gte=2)
-        .order_by("-files")[:1000]
+        .order_by("-files")[:200]
     )
-    ended = set(
-        Run.objects.filter(
-            pk__in={group["run_number"] for group in groups}, state__in=FINAL
-        ).values_list("pk", flat=True)
-    )
-    return [
-        _Work(group["dataset_id"], group["run_number"], is_merge=True, day=group["day"])
-        for group in groups
-        if group["files"] >= SMALL_FILES or group["run_number"] in ended
-    ]
+    groups: dict[tuple[int, int, date | None], list[Extent]] = {row[:3]: [] for row in small}
+    if not groups:
+        return []
+    datasets, runs, days = (set(values) for values in zip(*groups, strict=True))
+    rows = table.filter(dataset__in=datasets, run_number__in=runs, day__in=days)
+    for row in rows.values_list(*fields, "id", "bytes", "first_batch", "last_batch"):
+        if row[:3] in groups:
+            groups[row[:3]].append(Extent(*row[3:]))
+    ended = _ended(runs)
+    due = []
+    for (dataset, run, day), files in groups.items():
+        found = to_merge(files, small_bytes=SMALL_BYTES, ended=run in ended)
+        if found:
+            due.append(_Work(dataset, run, day, tuple(file.number for file in found)))
+    return due
+
+
+def _ended(runs: Iterable[int]) -> set[int]:
+    return set(Run.objects.filter(pk__in=set(runs), state__in=FINAL).values_list("pk", flat=True))
 
 
 # --- one compaction ---------------------------------------------------------------------------
@@ -231,22 +238,20 @@ def _undo(dataset: Dataset, row: Compaction) -> None:
 
 def _compact(held: HeldDataset, work: _Work, now: datetime) -> None:
     dataset = held.dataset
-    inputs = DataFile.objects.filter(
-        dataset=dataset,
-        run_number=work.run_number,
-        level=Level.TABLE if work.is_merge else Level.SEGMENT,
-    )
-    if work.is_merge:
-        # The whole partition is replaced, so that its rows stay in order.
-        inputs = inputs.filter(day=work.day)
+    inputs = DataFile.objects.filter(dataset=dataset, run_number=work.run_number)
+    if work.files:
+        inputs = inputs.filter(pk__in=work.files, level=Level.TABLE)
+    else:
+        inputs = inputs.filter(level=Level.SEGMENT)
     files = list(inputs.order_by("first_batch", "id"))
-    if len(files) < (2 if work.is_merge else 1):
+    # Another process has done it meanwhile.
+    if len(files) < max(1, len(work.files)):
         return
     row = Compaction.objects.create(
         dataset=dataset,
         run_number=work.run_number,
         inputs=[[file.pk, file.path] for file in files],
-        is_merge=work.is_merge,
+        is_merge=bool(work.files),
         started_at=now,
     )
     failpoints.hit("datasets.compaction_started")
@@ -262,7 +267,7 @@ def _compact(held: HeldDataset, work: _Work, now: datetime) -> None:
         columns=list(_columns(dataset)),
         files=[output.key for output in outputs],
         compaction=row.pk,
-        replaces=(work.run_number, work.day) if work.is_merge else None,
+        replaces=_replaced(work, files),
         check=held.confirm,
     )
     failpoints.hit("datasets.compaction_committed")
@@ -274,6 +279,13 @@ def _compact(held: HeldDataset, work: _Work, now: datetime) -> None:
         work.run_number,
         len(outputs),
     )
+
+
+def _replaced(work: _Work, files: Sequence[DataFile]) -> Batches | None:
+    if work.day is None:
+        return None
+    last = max(file.last_batch for file in files)
+    return Batches(work.run_number, work.day, files[0].first_batch, last)
 
 
 def _columns(dataset: Dataset) -> Columns:
