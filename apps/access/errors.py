@@ -74,7 +74,7 @@ class ScopeTooWide(AccessError):
 
     code = "scope_too_wide"
     status = 403
-    detail = _("A token cannot make a token that may do more than itself.")
+    detail = _("A token cannot create a token with more permissions than its own.")
 
 
 class InvalidNetworks(AccessError):
@@ -110,14 +110,14 @@ class FactorExists(AccessError):
     """The user already has a second factor."""
 
     code = "second_factor_exists"
-    detail = _("You have a second factor already.")
+    detail = _("Two-factor authentication is already set up.")
 
 
 class NoFactor(AccessError):
     """The user has no second factor."""
 
     code = "no_second_factor"
-    detail = _("There is no second factor.")
+    detail = _("Two-factor authentication is not set up.")
 
 
 class WrongCode(AccessError):
@@ -125,7 +125,7 @@ class WrongCode(AccessError):
 
     code = "wrong_code"
     status = 422
-    detail = _("This code is wrong, too old, or was used before.")
+    detail = _("This code is wrong, has expired, or has been used.")
 
 
 class TooManyCodes(AccessError):
@@ -178,7 +178,9 @@ class TooManyFilters(AccessError):
     """The person has reached the limit of saved filters for this page."""
 
     code = "too_many_filters"
-    detail = _("You have the most saved filters that a page may have: delete one first.")
+    detail = _(
+        "You have reached the maximum number of saved filters for this page; delete one first."
+    )
 
 
 class NoSuchSession(AccessError):
@@ -192,7 +194,7 @@ class LinkNotValid(AccessError):
     """The link is unknown, used, expired or obsolete."""
 
     code = "link_not_valid"
-    detail = _("This link is not good: it was used before, is too old, or is not complete.")
+    detail = _("This link is not valid: it has been used, has expired, or is incomplete.")
 
 
 class BadInvitation(AccessError):
@@ -200,4 +202,4 @@ class BadInvitation(AccessError):
 
     code = "bad_invitation"
     status = 422
-    detail = _("This will not do.")
+    detail = _("This value is not valid.")

@@ -152,7 +152,7 @@ class SecondFactorMiddleware(MiddlewareMixin):
         if request.path_info.startswith("/api/"):
             body = {
                 "code": "second_factor_required",
-                "detail": _("Give the code of your second factor first."),
+                "detail": _("Enter the code of your authenticator app first."),
                 "fields": {},
                 "request_id": current_request_id(),
             }

@@ -30,7 +30,7 @@ class User(AbstractUser):
     must_change_password = models.BooleanField(
         _("must change the password"),
         default=False,
-        help_text=_("After logging in, nothing is shown but the page that changes the password."),
+        help_text=_("After logging in, the user must change the password first."),
     )
 
     is_auditor = models.BooleanField(
@@ -163,7 +163,7 @@ class ApiToken(models.Model):
         _("allowed networks"),
         default=list,
         blank=True,
-        help_text=_("Networks such as 10.20.0.0/16 that it works from; none: from everywhere."),
+        help_text=_("Networks from which the token is accepted, such as 10.20.0.0/16; empty: any."),
     )
     expires_at = models.DateTimeField(_("expires at"), null=True, blank=True)
     # After a rotation the old secret stays valid until ``old_secret_until``.
@@ -273,8 +273,8 @@ class SecondFactor(models.Model):
     paused_until = models.DateTimeField(null=True, editable=False)
 
     class Meta:
-        verbose_name = _("second factor")
-        verbose_name_plural = _("second factors")
+        verbose_name = _("two-factor authentication")
+        verbose_name_plural = _("two-factor authentication")
 
     def __str__(self) -> str:
         return str(self.user)

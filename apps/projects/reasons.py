@@ -93,7 +93,7 @@ _TEXTS: Final[dict[str, Promise]] = {
     "registry_redirects": _("The registry redirects, which is not followed."),
     "registry_too_much": _("The registry's answer is larger than %(limit)s bytes."),
     "registry_nonsense": _("The registry's answer cannot be read: %(error)s"),
-    "registry_too_slow": _("The registry takes longer than %(limit)s seconds."),
+    "registry_too_slow": _("The registry did not respond within %(limit)s seconds."),
     "registry_no_digest": _("The registry has no image %(image)s."),
     # git
     "git_tag_missing": _("The git server has no such tag."),

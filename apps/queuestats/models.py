@@ -39,14 +39,14 @@ class RunCounter(models.Model):
     refused = models.BigIntegerField(_("refused"), default=0)
     cancelled = models.BigIntegerField(_("cancelled"), default=0)
     out = models.BigIntegerField(_("awaiting response"), default=0)
-    held = models.BigIntegerField(_("held back"), default=0)
+    held = models.BigIntegerField(_("deferred"), default=0)
     duplicates = models.BigIntegerField(_("duplicates"), default=0)
     pages = models.BigIntegerField(_("pages"), default=0)
     items = models.BigIntegerField(_("items"), default=0)
     bytes_received = models.BigIntegerField(_("bytes"), default=0)
     queued = models.BigIntegerField(_("queued"), default=0)
     in_flight = models.BigIntegerField(_("in flight"), default=0)
-    agents = models.JSONField(_("answers by agent"), default=dict)
+    agents = models.JSONField(_("answers by Agent"), default=dict)
     # By agent: responses that the spider judged failed, and total download time in ms.
     agent_failed = models.JSONField(default=dict, null=True)
     agent_ms = models.JSONField(default=dict, null=True)
@@ -104,7 +104,7 @@ class CenterCounter(models.Model):
     skipped = models.BigIntegerField(_("skipped"), default=0)
     expired = models.BigIntegerField(_("expired"), default=0)
     refused = models.BigIntegerField(_("refused"), default=0)
-    held = models.BigIntegerField(_("held back"), default=0)
+    held = models.BigIntegerField(_("deferred"), default=0)
     updated_at = models.DateTimeField(_("updated at"))
 
     class Meta:

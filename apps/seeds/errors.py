@@ -43,7 +43,7 @@ class OperationRunning(SeedsRefusal):
     """Another operation is running on this frontier."""
 
     code = "operation_running"
-    detail = _("Another operation on this frontier has not ended yet.")
+    detail = _("Another operation on this URL queue has not ended yet.")
 
 
 class OperationEnded(SeedsRefusal):
@@ -64,21 +64,21 @@ class SeedsStillLeased(SeedsRefusal):
     """Seeds to be moved or deleted are leased."""
 
     code = "seeds_leased"
-    detail = _("Seeds of this frontier are leased.")
+    detail = _("Seeds of this URL queue are leased.")
 
 
 class FrontierHasSeeds(SeedsRefusal):
     """The frontier to delete still has seeds."""
 
     code = "frontier_has_seeds"
-    detail = _("This frontier still has seeds; wipe it first.")
+    detail = _("This URL queue still has seeds; wipe it first.")
 
 
 class FrontierInUse(SeedsRefusal):
     """Jobs use the frontier."""
 
     code = "frontier_in_use"
-    detail = _("Jobs still use this frontier; give them another one first.")
+    detail = _("Jobs still use this URL queue; give them another one first.")
 
 
 class PoolDisabled(SeedsRefusal):

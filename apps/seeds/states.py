@@ -14,7 +14,7 @@ class OperationKind(TextChoices):
 
     REOPEN_FAILED = "reopen_failed", _("reopen failed seeds")
     DROP = "drop", _("drop a segment")
-    WIPE = "wipe", _("wipe the frontier")
+    WIPE = "wipe", _("wipe the URL queue")
     MOVE = "move", _("move seeds to other segments")
     IMPORT = "import", _("import seeds")
 

@@ -241,7 +241,7 @@ def test_what_belongs_to_it_is_counted() -> None:
     client, person = enter(make_superuser()), make_user(roles={make_project(): Role.VIEWER})
     chosen = {"action": "delete_selected", ACTION_CHECKBOX_NAME: [person.pk]}
     asked = client.post(page(User, "changelist"), chosen)
-    assert "All in all:" in asked.content.decode()
+    assert "Also affected:" in asked.content.decode()
     assert confirm(client, page(User, "changelist"), chosen).status_code == 302
     assert not User.objects.filter(pk=person.pk).exists()
 

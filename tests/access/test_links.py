@@ -76,7 +76,7 @@ def test_a_link_is_good_once() -> None:
     User.objects.all().update(is_superuser=False)
     again = answered(key, username="second")
     assert again.status_code == 410
-    assert "This link is not good" in again.content.decode()
+    assert "This link is not valid" in again.content.decode()
     assert User.objects.count() == 1
 
 

@@ -43,7 +43,7 @@ def test_who_selects_more_than_are_counted_is_asked_to_narrow_the_list() -> None
     runs = [make_run(job=job) for _ in range(4)]
     form = {"action": "stop_selected", "select_across": "1", "_selected_action": [runs[0].pk]}
     said = client.post(LIST, form, follow=True).content.decode()
-    assert "these are more than 3. Narrow the list first." in said
+    assert "more than 3 rows are selected. Narrow the list first." in said
     assert Run.objects.filter(state=RunState.QUEUED).count() == 4
     narrowed = f"{LIST}?id__lt={runs[3].pk}"
     said = confirm(client, narrowed, form, follow=True).content.decode()

@@ -192,7 +192,7 @@ def test_the_account_page_shows_what_is_ones_own_and_no_key(
     with django_assert_max_num_queries(12):
         shown = here.get(ACCOUNT)
     text = shown.content.decode()
-    for each in ("Firefox", "Chromium", "10.0.0.1", "10.0.0.2", "my reader", "this one"):
+    for each in ("Firefox", "Chromium", "10.0.0.1", "10.0.0.2", "my reader", "this session"):
         assert each in text
     for each in ("Lynx", "10.0.0.3", "of somebody else", str(there.session.session_key)):
         assert each not in text

@@ -27,7 +27,7 @@ def test_the_own_account(
 ) -> None:
     page = open_page(phone=phone)
     page.goto("/admin/account/")
-    expect(page.get_by_role("heading", name="Where you are logged in")).to_be_visible()
+    expect(page.get_by_role("heading", name="Active sessions")).to_be_visible()
     expect(page.get_by_text("this one")).to_be_visible()
     keep(page, f"access-account-{'phone' if phone else 'wide'}")
     assert not page.evaluate(WIDER)
@@ -50,7 +50,7 @@ def test_an_invitation_is_opened_by_its_link(
     page = open_page(phone=phone)
     page.context.clear_cookies()
     page.goto(f"/admin/welcome/#{key[1]}")
-    expect(page.get_by_text(f"Choose the password of {name}")).to_be_visible()
+    expect(page.get_by_text(f"Choose a password for {name}")).to_be_visible()
     # Neither the address nor what stands before it has the key any more.
     assert key[1] not in page.url
     keep(page, f"access-welcome-{'phone' if phone else 'wide'}")

@@ -109,7 +109,7 @@ def test_seeds_are_added_looked_up_forgotten_dropped_and_moved(
     page.locator("#content-main").get_by_role("button", name="Forget").click()
     expect(page.locator("body")).to_contain_text("Forgotten: its key")
     look_up(page, "https://a.cn/2")
-    expect(page.locator("#answer-title")).to_have_text("New: not in the frontier yet.")
+    expect(page.locator("#answer-title")).to_have_text("New: not in the URL queue yet.")
     tab(page, "Overview")
     count(page, "forgotten", "1")
 

@@ -96,7 +96,7 @@ def test_it_travels_in_files_by_its_name(project: Project) -> None:
         elsewhere = make_project()
         with pytest.raises(ImportRefused) as refused:
             import_jobs(raw=text, kind=kind, actor=admin, now=NOW, project=elsewhere)
-        assert "has no frontier “news”" in str(refused.value.fields)
+        assert "has no URL queue “news”" in str(refused.value.fields)
         theirs = make_frontier(elsewhere)
         import_jobs(raw=text, kind=kind, actor=admin, now=NOW, project=elsewhere)
         assert Job.objects.get(project=elsewhere).frontier == theirs

@@ -124,7 +124,9 @@ class CarefulAdmin(ModelAdmin):
     def response_action(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Run a bulk action; None if the selection contains invalid ids."""
         if request.POST.get("select_across") == "1" and self._is_more(request, queryset):
-            text = _("Nothing was done: these are more than %(most)s. Narrow the list first.")
+            text = _(
+                "Nothing was done: more than %(most)s rows are selected. Narrow the list first."
+            )
             messages.warning(request, text % {"most": f"{MOST_COUNTED:,}"})
             return None
         chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)

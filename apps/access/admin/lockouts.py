@@ -53,12 +53,12 @@ class AccessAttemptAdmin(ReadOnly, SuperuserOnly, CarefulAdmin):
         """Whether the user name is locked out now."""
         over = attempt.attempt_time + settings.AXES_COOLOFF_TIME <= timezone.now()
         locked = attempt.failures_since_start >= settings.AXES_FAILURE_LIMIT and not over
-        return ("locked", _("locked")) if locked else ("open", _("may try"))
+        return ("locked", _("locked")) if locked else ("open", _("unlocked"))
 
     def has_unlock_permission(self, request: HttpRequest) -> bool:
         return self._is_superuser(request)
 
-    @admin.action(description=_("Let them try again"), permissions=["unlock"])
+    @admin.action(description=_("Unlock"), permissions=["unlock"])
     def unlock_selected(self, request: HttpRequest, queryset: QuerySet[AccessAttempt]) -> None:
         """Delete the failed attempts of the selected rows."""
         rows = list(queryset)

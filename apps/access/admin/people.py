@@ -69,7 +69,7 @@ class UserChangeForm(ThemeUserChangeForm):
         self.fields["password"].help_text = format_html(
             '{} <a class="text-link underline" href="../password/">{}</a>',
             _("Passwords cannot be read, only replaced."),
-            _("Set another password"),
+            _("Set a new password"),
         )
 
 
@@ -102,9 +102,9 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
     readonly_fields = ("last_login", "date_joined")
     fieldsets = (
         (None, {"fields": ("username", "password", "must_change_password")}),
-        (_("Person"), {"fields": ("first_name", "last_name", "email")}),
+        (_("User"), {"fields": ("first_name", "last_name", "email")}),
         (
-            _("Rights"),
+            _("Permissions"),
             {"fields": ("is_active", "is_staff", "is_auditor", "is_superuser", "groups")},
         ),
         (_("Dates"), {"fields": ("last_login", "date_joined")}),
@@ -137,9 +137,14 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
         keep_one_admin(cast(User, obj), stays=False)
         super().delete_model(request, obj)
 
-    @action(description=_("Remove the second factor"), permissions=["reset"], url_path="reset")
+    @action(
+        description=_("Remove two-factor authentication"), permissions=["reset"], url_path="reset"
+    )
     @confirmed(
-        _("Remove this person's second factor? Until a new one is set up the password is enough."),
+        _(
+            "Remove this user's two-factor authentication? Until it is set up again, the password "
+            "is enough to log in."
+        ),
         verb=_("Remove"),
     )
     @shows_refusals
@@ -147,11 +152,11 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
         """Remove the second factor of a user who has lost the phone and the recovery codes."""
         user = User.objects.get(pk=object_id)
         remove_factor(actor=cast(User, person_of(request)), user=user)
-        messages.success(request, _("The second factor has been removed."))
+        messages.success(request, _("Two-factor authentication has been removed."))
         return HttpResponseRedirect(reverse("admin:access_user_change", args=[object_id]))
 
     @action(description=_("End all sessions"), permissions=["log_out"], url_path="log-out")
-    @confirmed(_("End every session of this person? They have to log in again."), verb=_("End"))
+    @confirmed(_("End every session of this user? They have to log in again."), verb=_("End"))
     @shows_refusals
     def log_out(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """End all sessions of the user."""

@@ -57,13 +57,13 @@ LIFETIMES: Final = {
     "30": _("30 days"),
     "90": _("90 days"),
     "365": _("a year"),
-    "": _("as said below, or without end"),
+    "": _("until the date below; empty: never"),
 }
 OVERLAPS: Final = {
-    "0": _("ends at once"),
-    "3600": _("works for one more hour"),
-    "86400": _("works for one more day"),
-    "604800": _("works for one more week"),
+    "0": _("becomes invalid immediately"),
+    "3600": _("stays valid for one hour"),
+    "86400": _("stays valid for one day"),
+    "604800": _("stays valid for one week"),
 }
 
 
@@ -117,7 +117,7 @@ class TokenForm(_ModelForm):
         """Require a time in the future."""
         expires_at = self.cleaned_data["expires_at"]
         if expires_at is not None and expires_at <= timezone.now():
-            raise forms.ValidationError(_("This time has passed."))
+            raise forms.ValidationError(_("This time is in the past."))
         return expires_at
 
 
@@ -307,7 +307,8 @@ class ApiTokenAdmin(AuditedAdmin):
 
     @action(description=_("Revoke selected tokens"), permissions=["revoke"])
     @asks_first(
-        verb=_("Revoke"), loss=_("Programs that use them are refused from now on, for good.")
+        verb=_("Revoke"),
+        loss=_("Programs that use them are refused from now on. This cannot be undone."),
     )
     def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
         """Revoke the selected tokens; skip those that have ended."""

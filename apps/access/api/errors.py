@@ -204,7 +204,7 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """``handler404``."""
     if _is_api(request):
-        return _plain("not_found", _("There is nothing at this address."), HTTPStatus.NOT_FOUND)
+        return _plain("not_found", _("There is no page at this address."), HTTPStatus.NOT_FOUND)
     return defaults.page_not_found(request, exception)
 
 

@@ -55,7 +55,7 @@ class IdempotencyKeyInUse(AccessError):
     """The first call with this key is still in progress."""
 
     code = "idempotency_key_in_use"
-    detail = _("The first request with this Idempotency-Key is still at work.")
+    detail = _("The first request with this Idempotency-Key is still in progress.")
 
 
 def idempotent(action: Action[P]) -> Action[P]:

@@ -69,7 +69,7 @@ class ApiTokenSerializer(serializers.ModelSerializer[ApiToken]):
         child=serializers.CharField(max_length=60),
         required=False,
         max_length=MAX_NETWORKS,
-        help_text=_("Networks such as 10.20.0.0/16 that it works from; none: from everywhere."),
+        help_text=_("Networks from which the token is accepted, such as 10.20.0.0/16; empty: any."),
     )
     expires_in_days = serializers.IntegerField(
         write_only=True,
@@ -114,7 +114,7 @@ class ApiTokenSerializer(serializers.ModelSerializer[ApiToken]):
     def validate_expires_at(self, value: Any) -> Any:
         """Require a time in the future."""
         if value is not None and value <= timezone.now():
-            raise serializers.ValidationError(_("This time has passed."))
+            raise serializers.ValidationError(_("This time is in the past."))
         return value
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class ChangedFieldSerializer(serializers.Serializer[Any]):
 
     name = serializers.CharField()
     title = serializers.CharField(
-        source="label", help_text=_("Its name in the language of the caller.")
+        source="label", help_text=_("Translated name, in the language of the request.")
     )
     change = serializers.ChoiceField(choices=["added", "removed", "changed", "same"])
     before = serializers.JSONField(allow_null=True)
@@ -233,7 +233,7 @@ class SavedFilterSerializer(serializers.ModelSerializer[SavedFilter]):
 
     path = serializers.CharField(max_length=200, help_text=_("The page, such as /admin/jobs/run/."))
     query = serializers.CharField(
-        max_length=2000, help_text=_("What stands after the ? of its address.")
+        max_length=2000, help_text=_("Query string: the part of the address after the ?.")
     )
     name = serializers.CharField(max_length=60)
 

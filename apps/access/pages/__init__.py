@@ -97,7 +97,7 @@ def delete_saved_filter(request: HttpRequest, pk: int) -> HttpResponse:
     asked = ask_first(
         request,
         verb=_("Delete"),
-        loss=_("This filter is not kept any more."),
+        loss=_("This filter has been deleted."),
         ids=[saved.pk],
         names=[saved],
         back=saved.path,
@@ -105,7 +105,7 @@ def delete_saved_filter(request: HttpRequest, pk: int) -> HttpResponse:
     if asked is not None:
         return asked
     delete_filter(user=_person(request), saved=saved)
-    messages.success(request, _("The filter “%(name)s” is gone.") % {"name": saved.name})
+    messages.success(request, _("Filter “%(name)s” deleted.") % {"name": saved.name})
     return _back(request, request.POST.get("back", ""))
 
 

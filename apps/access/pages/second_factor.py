@@ -49,7 +49,7 @@ def verify(request: HttpRequest) -> HttpResponse:
             request.session.cycle_key()
             request.session[SESSION_KEY] = factor.pk
             return HttpResponseRedirect(reverse("admin:index"))
-    return _page(request, "verify", _("Second factor"), status=status)
+    return _page(request, "verify", _("Two-factor authentication"), status=status)
 
 
 @never_cache
@@ -57,7 +57,9 @@ def add(request: HttpRequest) -> HttpResponse:
     """Show the secret; after a valid code, show the recovery codes."""
     person = _person(request)
     if (known := factor_of(person)) is not None:
-        return _page(request, "have", _("Second factor"), left=len(known.recovery_digests))
+        return _page(
+            request, "have", _("Two-factor authentication"), left=len(known.recovery_digests)
+        )
     factor = begin_factor(user=person)
     if request.method == "POST":
         try:
@@ -67,11 +69,13 @@ def add(request: HttpRequest) -> HttpResponse:
         else:
             request.session.cycle_key()
             request.session[SESSION_KEY] = factor.pk
-            return _page(request, "codes", _("Codes for emergencies"), codes=codes)
+            return _page(request, "codes", _("Recovery codes"), codes=codes)
     drawn = segno.make(address_of(factor), error="m").svg_inline(scale=5, border=2, omitsize=True)
     # Safe: generated from our own text only.
     picture = mark_safe(drawn)  # noqa: S308
-    return _page(request, "add", _("Second factor"), picture=picture, secret=str(factor.secret))
+    return _page(
+        request, "add", _("Two-factor authentication"), picture=picture, secret=str(factor.secret)
+    )
 
 
 @require_POST
@@ -84,7 +88,7 @@ def remove(request: HttpRequest) -> HttpResponse:
     except DomainError as error:
         messages.error(request, error.text)
     else:
-        messages.success(request, _("The second factor has been removed."))
+        messages.success(request, _("Two-factor authentication has been removed."))
     return HttpResponseRedirect(reverse("access:second-factor-add"))
 
 

@@ -64,9 +64,9 @@ def invite(
         link = SetupLink(username=username, is_superuser=is_superuser, is_auditor=is_auditor)
         _check_person(_person(link, username))
     elif is_superuser or is_auditor:
-        raise BadInvitation(_("This person exists; rights are given in the admin."))
+        raise BadInvitation(_("This user already exists; grant permissions on the admin pages."))
     elif not user.is_active:
-        raise BadInvitation(_("This person may not log in."))
+        raise BadInvitation(_("This user is not allowed to log in."))
     else:
         link = SetupLink(username=username, user=user)
     return _make(link, actor=actor, actor_label=actor_label, now=now)

@@ -192,7 +192,7 @@ def touch_token(token: ApiToken, *, now: datetime, address: str = "") -> None:
 def checked_networks(networks: Sequence[str]) -> list[str]:
     """Return normalized networks without duplicates. Raises ``InvalidNetworks``."""
     if len(networks) > MAX_NETWORKS:
-        raise InvalidNetworks(fields={"allowed_networks": [_("These are too many networks.")]})
+        raise InvalidNetworks(fields={"allowed_networks": [_("Too many networks.")]})
     checked, wrong = [], []
     for text in networks:
         try:
@@ -200,7 +200,7 @@ def checked_networks(networks: Sequence[str]) -> list[str]:
         except ValueError:
             wrong.append(text[:60])
     if wrong:
-        message = _("No networks: %(networks)s. Write them as 10.20.0.0/16.")
+        message = _("Invalid networks: %(networks)s. Write them as 10.20.0.0/16.")
         text = message % {"networks": ", ".join(wrong)}
         raise InvalidNetworks(fields={"allowed_networks": [text]})
     return list(dict.fromkeys(checked))
@@ -214,7 +214,7 @@ def _checked_scopes(scopes: Sequence[str]) -> list[str]:
     if not scopes:
         raise InvalidScopes(fields={"scopes": [_("At least one scope is needed.")]})
     if len(scopes) > MAX_SCOPES:
-        raise InvalidScopes(fields={"scopes": [_("These are too many scopes.")]})
+        raise InvalidScopes(fields={"scopes": [_("Too many scopes.")]})
     areas = known_areas()
     wrong = []
     for scope in scopes:

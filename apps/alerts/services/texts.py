@@ -26,7 +26,7 @@ _FACTS: Final[Mapping[str, object]] = {
     "daemon": gettext_lazy("daemon"),
     "error": gettext_lazy("error"),
     "field": gettext_lazy("field"),
-    "frontier": gettext_lazy("frontier"),
+    "frontier": gettext_lazy("URL queue"),
     "harvest": gettext_lazy("import"),
     "host": gettext_lazy("host"),
     "image": gettext_lazy("image"),

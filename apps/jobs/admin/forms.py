@@ -46,11 +46,11 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         help_text=_("Images of successful builds, newest first."),
     )
     frontier = FrontierField(
-        label=_("Frontier"),
+        label=_("URL queue"),
         queryset=Frontier.objects.none(),
         required=False,
         empty_label=_("none"),
-        help_text=_("The runs add seeds to this frontier and crawl them."),
+        help_text=_("The runs add seeds to this URL queue and crawl them."),
     )
     command = fields.CommandFormField(
         label=_("Command"),

@@ -55,7 +55,7 @@ class JobSerializer(KnownFields, serializers.ModelSerializer[Job]):
         queryset=Frontier.objects.all(),
         required=False,
         allow_null=True,
-        help_text=_("A frontier of the same project; the runs add seeds to it and crawl them."),
+        help_text=_("A URL queue of the same project; the runs add seeds to it and crawl them."),
     )
     image_reference = serializers.SerializerMethodField(help_text=_("name:tag of the image."))
     command = CommandField(

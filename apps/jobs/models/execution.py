@@ -50,12 +50,12 @@ class ExecutionOptions(models.Model):
     )
     frontier = models.ForeignKey(
         Frontier,
-        verbose_name=_("frontier"),
+        verbose_name=_("URL queue"),
         null=True,
         blank=True,
         on_delete=models.PROTECT,
         related_name="jobs",
-        help_text=_("The runs add seeds to this frontier and crawl them."),
+        help_text=_("The runs add seeds to this URL queue and crawl them."),
     )
     environment = models.JSONField(
         _("environment"),

@@ -207,7 +207,7 @@ def execution_contradictions(values: Mapping[str, Any]) -> dict[str, str]:
     frontier = values.get("frontier")
     if frontier is not None and project is not None and frontier.project_id != project.pk:
         errors["frontier"] = gettext(
-            "The frontier belongs to another project; choose one of %(project)s, or none."
+            "The URL queue belongs to another project; choose one of %(project)s, or none."
         ) % {"project": project}
     if values.get("spider") and values.get("command"):
         errors["command"] = gettext("Give a spider or a command, not both.")

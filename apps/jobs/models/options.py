@@ -147,7 +147,8 @@ class DownloadOptions(models.Model):
         blank=True,
         validators=[validate_header_text],
         help_text=_(
-            "Leave empty for Crawlyard, or for the browser's own where one is used or imitated."
+            "Leave empty for “Crawlyard”, or for the browser's own with a browser or a browser "
+            "profile."
         ),
     )
     impersonate = models.CharField(

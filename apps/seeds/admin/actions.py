@@ -129,7 +129,7 @@ class FrontierActions(FrontierScope):
         if request.method == "POST" and typed == frontier.name:
             arguments = {"leased_too": "leased_too" in request.POST}
             return self._start(request, frontier, OperationKind.WIPE, arguments)
-        context = self.page_context(request, frontier, "overview", _("Wipe the frontier"))
+        context = self.page_context(request, frontier, "overview", _("Wipe the URL queue"))
         context |= {
             "totals": totals_of([frontier.pk])[frontier.pk],
             "typed": typed,

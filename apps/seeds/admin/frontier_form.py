@@ -31,7 +31,7 @@ _KEYS: Final = (
 _LEASES: Final = (
     _("Leases"),
     {
-        "description": _("Leased seeds stay in the frontier until a spider finishes them."),
+        "description": _("Leased seeds stay in the URL queue until a spider finishes them."),
         "fields": (("max_retry", "lease_seconds"),),
     },
 )

@@ -117,7 +117,7 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierWrites, ProjectScope
 
     # --- the list -------------------------------------------------------------------------------
 
-    @display(description=_("frontier"), ordering="name")
+    @display(description=_("URL queue"), ordering="name")
     def name_link(self, frontier: Any) -> SafeString:
         """Link to the frontier's page, followed by its granularity."""
         return format_html(

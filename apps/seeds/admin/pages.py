@@ -23,7 +23,7 @@ class FrontierPages(FrontierScope):
     def page_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Show counts, segments and operations, refreshed live."""
         frontier = self.frontier(request, pk)
-        context = self.page_context(request, frontier, "overview", _("Frontier"))
+        context = self.page_context(request, frontier, "overview", _("URL queue"))
         context |= self._live(request, frontier)
         return TemplateResponse(request, "admin/seeds/frontier/page.html", context)
 

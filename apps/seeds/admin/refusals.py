@@ -22,9 +22,9 @@ _TEXTS: Final[dict[str, Any]] = {
     "unknown_segment": gettext_lazy("This segment no longer exists."),
     "seed_in_use": gettext_lazy("The seed is leased."),
     "seed_not_final": gettext_lazy("Only a finished seed can be reopened."),
-    "frozen": gettext_lazy("The seeds of this frontier are being moved. Try again later."),
+    "frozen": gettext_lazy("The seeds of this URL queue are being moved. Try again later."),
     "unknown_frontier": gettext_lazy(
-        "The seed service has not loaded this frontier yet. Try again in a moment."
+        "The seed service has not loaded this URL queue yet. Try again in a moment."
     ),
     "store_unavailable": gettext_lazy("The store of the seed service is unavailable."),
     "stopping": gettext_lazy("The seed service is stopping. Try again."),
@@ -33,8 +33,8 @@ _TEXTS: Final[dict[str, Any]] = {
     "key_too_large": gettext_lazy("The key of the seed is too long."),
     "binary_data": gettext_lazy("The seed contains control or invalid characters."),
     "binary_key": gettext_lazy("The key of the seed contains control or invalid characters."),
-    "bad_key": gettext_lazy("The key rules of this frontier reject the seed."),
-    "bad_segment": gettext_lazy("The segment rules of this frontier reject the seed."),
+    "bad_key": gettext_lazy("The key rules of this URL queue reject the seed."),
+    "bad_segment": gettext_lazy("The segment rules of this URL queue reject the seed."),
     "bad_time": gettext_lazy("The time of the seed must be between 1973 and 2100."),
 }
 

@@ -46,7 +46,7 @@ class FrontierScope(ProjectScopedAdmin):
         frontier = rows.filter(pk=pk).first()
         if frontier is None:
             raise Http404(
-                _("This frontier does not exist, or you do not have permission to view it.")
+                _("This URL queue does not exist, or you do not have permission to view it.")
             )
         if not self.may(request, frontier, role):
             raise PermissionDenied

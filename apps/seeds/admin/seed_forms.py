@@ -102,7 +102,7 @@ class AddSeedsForm(SeedTimeForm):
         min_value=0,
         max_value=MAX_RETRY_LIMIT,
         widget=UnfoldAdminIntegerFieldWidget,
-        help_text=gettext_lazy("Leave empty for the frontier's default."),
+        help_text=gettext_lazy("Leave empty for the URL queue's default."),
     )
     field_order = ("seeds", "when", "not_before", "max_retry")
 

@@ -50,7 +50,7 @@ class SecondsField(serializers.FloatField):
             "default": 0.0,
             "min_value": 0.0,
             "max_value": float(MAX_LEASE_SECONDS),
-            "help_text": _("Duration of the lease; 0 or omitted: the frontier's default."),
+            "help_text": _("Duration of the lease; 0 or omitted: the URL queue's default."),
         }
         super().__init__(**(options | kwargs))
 

@@ -80,7 +80,7 @@ class ManagementMixin:
         frontier = self.get_object()
         values = checked(WipeSerializer, request.data)
         if values["confirm"] != frontier.name:
-            text = _("This is not the name of the frontier.")
+            text = _("This is not the name of the URL queue.")
             raise serializers.ValidationError({"confirm": [text]})
         return _start_operation(
             self.person, frontier, OperationKind.WIPE, {"leased_too": values["leased_too"]}

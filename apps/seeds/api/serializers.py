@@ -66,7 +66,7 @@ class FrontierSerializer(serializers.ModelSerializer[Frontier]):
         frontier = self.instance if isinstance(self.instance, Frontier) else Frontier()
         errors = {}
         if frontier.pk and attrs.get("project", frontier.project) != frontier.project:
-            errors["project"] = gettext("A frontier stays in its project.")
+            errors["project"] = gettext("A URL queue stays in its project.")
         merged = {name: attrs.get(name, getattr(frontier, name)) for name in _RULES}
         try:
             segment_resolver(merged["segments"], time_zone(merged["time_zone"]))
@@ -77,7 +77,7 @@ class FrontierSerializer(serializers.ModelSerializer[Frontier]):
         except InvalidFrontierSetting as error:
             errors["keys"] = str(error)
         if not errors and self._is_taken(attrs, frontier):
-            errors["name"] = gettext("This project already has a frontier with this name.")
+            errors["name"] = gettext("This project already has a URL queue with this name.")
         if errors:
             raise serializers.ValidationError(errors)
         return attrs
@@ -193,9 +193,9 @@ class DropSegmentSerializer(serializers.Serializer[Any]):
 class WipeSerializer(serializers.Serializer[Any]):
     """Confirmation of a wipe by the frontier's name."""
 
-    confirm = serializers.CharField(help_text=_("Name of the frontier, as confirmation."))
+    confirm = serializers.CharField(help_text=_("Name of the URL queue, as confirmation."))
     leased_too = serializers.BooleanField(
-        default=False, help_text=_("Wipe the frontier even if some seeds are leased.")
+        default=False, help_text=_("Wipe the URL queue even if some seeds are leased.")
     )
 
 

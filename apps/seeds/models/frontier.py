@@ -129,8 +129,8 @@ class Frontier(models.Model):
     objects = FrontierQuerySet["Frontier"].as_manager()
 
     class Meta:
-        verbose_name = _("frontier")
-        verbose_name_plural = _("frontiers")
+        verbose_name = _("URL queue")
+        verbose_name_plural = _("URL queues")
         ordering: ClassVar = ["project", "name"]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["project", "name"], name="seeds_frontier_one_a_name")

@@ -18,7 +18,7 @@ class Operation(models.Model):
     """Operation on many seeds. ``result``: its counters. A frontier has at most one active move."""
 
     frontier = models.ForeignKey(
-        Frontier, verbose_name=_("frontier"), on_delete=models.CASCADE, related_name="operations"
+        Frontier, verbose_name=_("URL queue"), on_delete=models.CASCADE, related_name="operations"
     )
     kind = models.CharField(_("what"), max_length=20, choices=OperationKind.choices)
     arguments = models.JSONField(_("arguments"), default=dict, blank=True)

@@ -15,7 +15,7 @@ class SegmentReport(models.Model):
     """Counts of a segment at ``reported_at`` (see ``stores.base.SegmentCounts``)."""
 
     frontier = models.ForeignKey(
-        Frontier, verbose_name=_("frontier"), on_delete=models.CASCADE, related_name="reports"
+        Frontier, verbose_name=_("URL queue"), on_delete=models.CASCADE, related_name="reports"
     )
     segment = models.BigIntegerField(
         _("segment"), help_text=_("Beginning in ms since 1970; 0 is the default segment.")

@@ -22,7 +22,10 @@ def admin_theme(static: str) -> dict[str, Any]:
         "ACCOUNT": {
             "navigation": [
                 {"title": _("My account"), "link": reverse_lazy("access:account")},
-                {"title": _("Second factor"), "link": reverse_lazy("access:second-factor-add")},
+                {
+                    "title": _("Two-factor authentication"),
+                    "link": reverse_lazy("access:second-factor-add"),
+                },
                 {"title": _("Change password"), "link": reverse_lazy("password_change")},
             ]
         },

@@ -127,7 +127,7 @@ def test_an_operator_reads_the_settings(project: Project, frontier: Frontier) ->
 
 def test_an_empty_frontier_is_deleted(project: Project, frontier: Frontier, desk: Desk) -> None:
     client = person(project, Role.EDITOR)
-    assert "frontier: news" in text_of(html_of(client.get(address("delete", frontier))))
+    assert "URL queue: news" in text_of(html_of(client.get(address("delete", frontier))))
     assert client.post(address("delete", frontier), {"post": "yes"}).status_code == 302
     assert not Frontier.objects.exists()
     assert AuditRecord.objects.filter(action="seeds.delete_frontier").exists()
@@ -142,7 +142,7 @@ def test_one_with_seeds_stays(how: str, project: Project, frontier: Frontier, de
     else:
         body = {"action": "delete_selected", "_selected_action": frontier.pk}
         answer = confirm(client, address("changelist"), body)
-    assert "This frontier still has seeds; wipe it first." in said(answer)
+    assert "This URL queue still has seeds; wipe it first." in said(answer)
     assert Frontier.objects.exists()
 
 

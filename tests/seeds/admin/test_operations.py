@@ -131,12 +131,12 @@ def test_a_frontier_that_is_moved_is_left_alone(
     change_granularity(frontier, segments="week")
     client = person(project, Role.ADMIN)
     answer = client.post(address("wipe", frontier), {"name": "news"})
-    assert "Another operation on this frontier has not ended yet." in said(answer)
+    assert "Another operation on this URL queue has not ended yet." in said(answer)
     freeze(frontier.pk)
     desk.follow(frontier)
     body = {"seeds": "https://a.cn/1", "when": "now"}
     text = text_of(html_of(client.post(address("seeds", frontier), body)))
-    assert "The seeds of this frontier are being moved." in text
+    assert "The seeds of this URL queue are being moved." in text
 
 
 # --- other rules ----------------------------------------------------------------------------------

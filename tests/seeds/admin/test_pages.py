@@ -244,7 +244,7 @@ def test_the_sidebar_leads_to_frontiers(project: Project) -> None:
         groups = sidebar(request)
         return [item["title"] for group in groups for item in group["items"] if item["active"]]
 
-    assert titles(make_user(roles={project: Role.VIEWER})) == ["Frontiers"]
+    assert titles(make_user(roles={project: Role.VIEWER})) == ["URL queues"]
     assert titles(make_user()) == []
 
 

@@ -140,7 +140,7 @@ def test_no_broker_is_no_error_page(project: Project, frontier: Frontier, settin
 def test_a_url_would_be_new_or_is_known_since(
     project: Project, frontier: Frontier, desk: Desk
 ) -> None:
-    assert "New: not in the frontier yet." in ask(project, frontier, "https://host/a")
+    assert "New: not in the URL queue yet." in ask(project, frontier, "https://host/a")
     crawl(frontier, "a", outcome=SeedOutcome.GIVEN_UP)
     text = text_of(ask(project, frontier, "https://host/a#top"))
     assert "Known since 20" in text
@@ -148,11 +148,11 @@ def test_a_url_would_be_new_or_is_known_since(
     assert "state failed" in text
     assert "failed tries 1 / 3" in text
     assert "last lease #1" in text
-    assert "New: not in the frontier yet." in ask(
+    assert "New: not in the URL queue yet." in ask(
         project, frontier, "https://host/a", when="default"
     )
     later = ask(project, frontier, "https://host/a", when="later", not_before="2031-02-03T04:05")
-    assert "New: not in the frontier yet." in later
+    assert "New: not in the URL queue yet." in later
     assert "due in" in text_of(later)
 
 
@@ -185,7 +185,7 @@ def test_an_ended_seed_is_opened_again_or_forgotten(
     told = {"reopen": "The seed will be crawled again.", "forget": "its key counts as new"}[verb]
     assert told in said(press(client, address(verb, frontier), body))
     text = text_of(ask(project, frontier, "https://host/a"))
-    assert ("pending" if verb == "reopen" else "New: not in the frontier yet.") in text
+    assert ("pending" if verb == "reopen" else "New: not in the URL queue yet.") in text
     entry = AuditRecord.objects.get(action=f"seeds.{verb}")
     assert entry.after == {"segment": today(), "seed": "https://host/a"}
 
