@@ -41,7 +41,7 @@ class RolloutCount:
     @property
     def on(self) -> int:
         """Number of processes that run the active version."""
-        return sum(each.current for each in self.runners)
+        return sum(runner.current for runner in self.runners)
 
     @property
     def complete(self) -> bool:
@@ -50,7 +50,7 @@ class RolloutCount:
 
     def count(self, number: int) -> int:
         """Number of processes that run version ``number``."""
-        return sum(each.number == number for each in self.runners)
+        return sum(runner.number == number for runner in self.runners)
 
 
 def rollouts_of(configurations: Iterable[Configuration]) -> dict[int, RolloutCount]:

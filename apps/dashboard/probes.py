@@ -114,7 +114,10 @@ def database() -> str:
 
 
 def broker() -> str:
-    """Connect anew, since the shared connection waits for a reconnect; return the kind."""
+    """Open a connection of its own and return the broker's kind.
+
+    The shared connection would wait for its reconnect.
+    """
     connected = connect(settings.BROKER_URL, name="crawlyard health", timeout=5.0)
     connected.close(1.0)
     return str(settings.BROKER_URL).partition(":")[0]

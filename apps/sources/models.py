@@ -226,7 +226,7 @@ class PublishedSpan(models.Model):
     """Number of records published to a queue within one minute, and their expiry.
 
     A broker counts expired messages behind unexpired ones as waiting; the newest rows
-    tell how many of the waiting ones have not expired.
+    give the number of those that have not expired.
     """
 
     queue = models.ForeignKey(RecordQueue, on_delete=models.CASCADE, related_name="spans")

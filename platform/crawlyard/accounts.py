@@ -37,7 +37,7 @@ _MANY: Final = (
 
 
 def _exactly(*specs: QueueSpec | str) -> tuple[str, ...]:
-    return tuple(re.escape(one if isinstance(one, str) else one.name) for one in specs)
+    return tuple(re.escape(spec if isinstance(spec, str) else spec.name) for spec in specs)
 
 
 def _below(*prefixes: str) -> tuple[str, ...]:

@@ -14,5 +14,5 @@ def behind_proxies(application: Any) -> Any:
     Only for connections from ``TRUSTED_PROXIES``: the client is the last address of the header that
     is not a trusted proxy. From other addresses the header is ignored, since it can be forged.
     """
-    trusted = [str(each) for each in settings.TRUSTED_PROXIES]
+    trusted = [str(proxy) for proxy in settings.TRUSTED_PROXIES]
     return ProxyHeadersMiddleware(application, trusted) if trusted else application

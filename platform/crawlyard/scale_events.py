@@ -110,6 +110,6 @@ def _from_database() -> FetcherDemand:
     finally:
         # No connection is needed between two queries.
         connection.close()
-    needy = [each for each in advice.bizzes if each.needed == advice.needed]
+    needy = [biz for biz in advice.bizzes if biz.needed == advice.needed]
     why = f"{needy[0].project_name}/{needy[0].biz} {needy[0].reason}" if needy else "nothing waits"
     return FetcherDemand(names, advice.wanted, advice.most, why)

@@ -26,7 +26,7 @@ def create_schema(connection: BaseDatabaseWrapper) -> bool:
     """Create all tables at once and record all migrations as applied, if there is no table yet.
 
     The result is that of all migrations one after the other, which take twenty times as long:
-    Django renders the models anew for each operation. One transaction; return whether it was done.
+    Django renders all models for each operation. One transaction; return whether it was done.
     """
     if connection.introspection.table_names():
         return False

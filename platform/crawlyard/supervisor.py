@@ -230,7 +230,7 @@ class Supervisor:
             except BlockingIOError:
                 break
             if not data:
-                # The pipe is closed: ``poll()`` tells whether the child has ended.
+                # The pipe is closed: ``poll()`` returns whether the child has ended.
                 with contextlib.suppress(KeyError):
                     self._selector.unregister(stdout)
                 break

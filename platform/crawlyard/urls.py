@@ -61,7 +61,7 @@ class Redoc(LoginFirst, SpectacularRedocView):
 
 
 def _own_apps() -> list[AppConfig]:
-    return [each for each in apps.get_app_configs() if each.name.startswith("apps.")]
+    return [config for config in apps.get_app_configs() if config.name.startswith("apps.")]
 
 
 def _rest() -> list[URLPattern | URLResolver]:

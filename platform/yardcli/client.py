@@ -204,7 +204,7 @@ def _reason(error: BaseException) -> str:
     while inner is not None:
         if isinstance(inner, OSError) and inner.strerror:
             return inner.strerror
-        args = [each for each in inner.args if isinstance(each, BaseException)]
+        args = [arg for arg in inner.args if isinstance(arg, BaseException)]
         inner = getattr(inner, "reason", None) or (args[0] if args else inner.__context__)
         if not isinstance(inner, BaseException):
             break

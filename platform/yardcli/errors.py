@@ -13,7 +13,7 @@ class Exits(IntEnum):
     NEGATIVE = 1
     """A run that failed, a seed that is not new, an item that no rule takes."""
     USAGE = 2
-    """Wrong arguments or input, whoever noticed."""
+    """Invalid arguments or input, rejected by the command or by the server."""
     AUTH = 3
     NOT_FOUND = 4
     UNREACHABLE = 5

@@ -22,7 +22,7 @@ def find_project(api: Client, text: str) -> dict[str, Any]:
         found: dict[str, Any] = api.get(f"projects/{text}")
         return found
     # The filter "" would match all projects.
-    by_slug = [each for each in api.rows("projects", 2, slug=text) if each["slug"] == text]
+    by_slug = [row for row in api.rows("projects", 2, slug=text) if row["slug"] == text]
     if by_slug:
         return by_slug[0]
     return _only("project", text, _called(api, "projects", "name", text, None))
@@ -47,7 +47,7 @@ def find_agent(api: Client, text: str) -> dict[str, Any]:
         return found
     rows = list(api.rows("agents", None))
     # An agent's name may be empty.
-    named = [each for each in rows if text and text in (each["agent_id"], each["name"])]
+    named = [row for row in rows if text and text in (row["agent_id"], row["name"])]
     return _only("agent", text, named)
 
 
@@ -95,14 +95,14 @@ def _called(
 ) -> list[dict[str, Any]]:
     rows = api.rows(path, None, name=name, project=project)
     # Some filters also match a part of the name.
-    return [each for each in rows if each[field] == name]
+    return [row for row in rows if row[field] == name]
 
 
 def _only(kind: str, text: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     if not rows:
         raise CommandFailed(Exits.NOT_FOUND, f"there is no {kind} {text}")
     if len(rows) > 1:
-        told = ", ".join(_told(each) for each in rows[:_MOST_TOLD])
+        told = ", ".join(_told(row) for row in rows[:_MOST_TOLD])
         text = f"there are several of {kind} {text}; say the id: {told}"
         raise CommandFailed(Exits.USAGE, text)
     return rows[0]

@@ -55,7 +55,7 @@ def show_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[Column], form
     if form is not Format.TABLE:
         _dump(found, form)
         return
-    titled = [(each, each) if isinstance(each, str) else each for each in columns]
+    titled = [(column, column) if isinstance(column, str) else column for column in columns]
     lines = [[_cell(row.get(name)) for _title, name in titled] for row in found]
     _table([title for title, _name in titled], lines)
 
@@ -129,7 +129,7 @@ def _style(cell: str) -> str:
 
 
 def _plain_table(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
-    everything = [[each.upper() for each in titles], *lines] if titles else list(lines)
+    everything = [[title.upper() for title in titles], *lines] if titles else list(lines)
     if not everything:
         return
     widths = [max(map(len, column)) for column in zip(*everything, strict=True)]

@@ -119,14 +119,14 @@ class Via(Protocol):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Address it listens on."""
+        """Host and port of the proxy on this machine."""
 
     @property
     def login(self) -> tuple[str, str]:
-        """User and password it requires."""
+        """User and password that the proxy requires."""
 
     def refusal_in(self, headers: Iterable[tuple[str, str]]) -> tuple[FailureKind, str] | None:
-        """Return its refusal if these headers are its own and not a page's."""
+        """Return kind and reason if the proxy sent these response headers, None if a site did."""
 
 
 class Fetcher:

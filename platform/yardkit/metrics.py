@@ -124,7 +124,7 @@ class MetricGroup:
     ) -> None:
         self._metrics = metrics
         self._read = read
-        self._outage = Outage(logger, f"reading metrics {[each.name for each in metrics]}")
+        self._outage = Outage(logger, f"reading metrics {[metric.name for metric in metrics]}")
 
     def samples(self) -> list[MetricSample]:
         """Return current values of all; none if the reading fails, which is logged once."""
@@ -232,9 +232,14 @@ class Registry:
             metrics = sorted(self._metrics.values(), key=lambda each: each.name)
         return [
             Description(
-                each.name, each.kind, each.help, each.labels, each.absent_is_zero, each.failed
+                metric.name,
+                metric.kind,
+                metric.help,
+                metric.labels,
+                metric.absent_is_zero,
+                metric.failed,
             )
-            for each in metrics
+            for metric in metrics
         ]
 
     def _register(

@@ -47,7 +47,7 @@ def signed_headers(
     return {
         "webhook-id": message_id,
         "webhook-timestamp": at,
-        "webhook-signature": " ".join(sign(each, message_id, at, body) for each in secrets),
+        "webhook-signature": " ".join(sign(secret, message_id, at, body) for secret in secrets),
     }
 
 

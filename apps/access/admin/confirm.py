@@ -119,7 +119,7 @@ def delete_selected(
         % {"days": settings.DELETED_DAYS}
         if restorable
         else _("They are permanently deleted, together with everything that belongs to them."),
-        ids=[each.pk for each in rows],
+        ids=[row.pk for row in rows],
         names=rows,
         things=model_ngettext(opts, len(rows)),
         back=request.get_full_path(),

@@ -33,11 +33,11 @@ class RestorableAdmin(_Base):
         """Return only the objects: related objects are hidden and restored with them."""
         lacking = {
             str(self.opts.verbose_name)
-            for each in objs
-            if not self.has_delete_permission(request, each)
+            for obj in objs
+            if not self.has_delete_permission(request, obj)
         }
         counts = {str(self.opts.verbose_name_plural): len(objs)}
-        return [str(each) for each in objs], counts, lacking, []
+        return [str(obj) for obj in objs], counts, lacking, []
 
 
 class DeletedAdmin(ReadOnly, ProjectScopedAdmin):

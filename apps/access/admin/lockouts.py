@@ -62,7 +62,7 @@ class AccessAttemptAdmin(ReadOnly, SuperuserOnly, CarefulAdmin):
     def unlock_selected(self, request: HttpRequest, queryset: QuerySet[AccessAttempt]) -> None:
         """Delete the failed attempts of the selected rows."""
         rows = list(queryset)
-        for each in rows:
-            unlock(actor=person_of(request), username=each.username or "", address=each.ip_address)
+        for row in rows:
+            unlock(actor=person_of(request), username=row.username or "", address=row.ip_address)
         text = ngettext("%(n)d may try again.", "%(n)d may try again.", len(rows))
         messages.success(request, text % {"n": len(rows)})

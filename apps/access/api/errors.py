@@ -148,7 +148,9 @@ def _validation_body(detail: Any) -> dict[str, Any]:
     fields: dict[str, list[str]] = {}
     _flatten(detail, "", fields)
     general = fields.pop("", [])
-    for name in [each for each in fields if each.split(".")[-1] in ("non_field_errors", "__all__")]:
+    for name in [
+        field for field in fields if field.split(".")[-1] in ("non_field_errors", "__all__")
+    ]:
         holder = name.rpartition(".")[0]
         if holder:
             fields.setdefault(holder, []).extend(fields.pop(name))

@@ -49,7 +49,7 @@ def welcome(request: HttpRequest) -> HttpResponse:
         messages.error(request, error.text)
         return _page(request, None, status=410)
     except BadInvitation as error:
-        wrong = {name: [str(each) for each in texts] for name, texts in error.fields.items()}
+        wrong = {name: [str(text) for text in texts] for name, texts in error.fields.items()}
         return _page(request, link, key=key, username=username, wrong=wrong, status=422)
     login(request, user, backend=BACKEND)
     messages.success(request, _("Welcome. This is your account now."))

@@ -37,4 +37,4 @@ def parsed_address(address: str) -> Address | None:
 def stands_in(address: str, networks: Iterable[str | Network]) -> bool:
     """Whether the address is in one of the networks."""
     found = parsed_address(address)
-    return found is not None and any(found in ipaddress.ip_network(each) for each in networks)
+    return found is not None and any(found in ipaddress.ip_network(network) for network in networks)

@@ -48,7 +48,9 @@ class NewToken(NamedTuple):
 
 def known_areas() -> list[str]:
     """Return the valid areas of scopes: app labels and ``*``."""
-    labels = sorted(each.label for each in apps.get_app_configs() if each.name.startswith("apps."))
+    labels = sorted(
+        config.label for config in apps.get_app_configs() if config.name.startswith("apps.")
+    )
     return ["*", *labels]
 
 
@@ -243,8 +245,8 @@ def _refuse_wider(actor: User, wanted: ApiToken) -> None:
 
 
 def _networks_within(wanted: ApiToken, holder: ApiToken) -> bool:
-    outer = [ipaddress.ip_network(each) for each in holder.allowed_networks]
-    inner = [ipaddress.ip_network(each) for each in wanted.allowed_networks]
+    outer = [ipaddress.ip_network(network) for network in holder.allowed_networks]
+    inner = [ipaddress.ip_network(network) for network in wanted.allowed_networks]
     # Python cannot compare IPv4 with IPv6 networks, which never contain each other.
     return bool(inner) and all(
         any(each.version == one.version and each.subnet_of(one) for one in outer)  # type: ignore[arg-type]

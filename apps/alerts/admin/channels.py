@@ -109,7 +109,7 @@ class ChannelForm(_ModelForm):
 
 def form_of(kind: str) -> type[ChannelForm]:
     """Return the form class for a channel kind."""
-    own = {_OWN + each.name: _form_field(each) for each in FIELDS[kind]}
+    own = {_OWN + field.name: _form_field(field) for field in FIELDS[kind]}
     return cast("type[ChannelForm]", type("ChannelForm", (ChannelForm,), {"kind_of": kind, **own}))
 
 
@@ -218,7 +218,7 @@ class ChannelAdmin(ProjectScopedAdmin):
         more = dict(extra_context or {})
         if isinstance(channel, Channel):
             rows = channel.notices.select_related("incident")[:SHOWN_NOTICES]
-            more["notices"] = [(each, NOTICE_TONES[each.state], result_text(each)) for each in rows]
+            more["notices"] = [(row, NOTICE_TONES[row.state], result_text(row)) for row in rows]
             more["channel"] = channel
         found = super().change_view(request, object_id, form_url, more)
         assert isinstance(found, HttpResponse)  # noqa: S101 - for the type
@@ -239,7 +239,7 @@ class ChannelAdmin(ProjectScopedAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the shared fields, then those of the kind."""
         kind = self._kind(request, obj)
-        own = tuple(_OWN + each.name for each in FIELDS[kind])
+        own = tuple(_OWN + field.name for field in FIELDS[kind])
         return (
             (None, {"fields": (("project", "name"), ("language", "enabled"))}),
             (

@@ -268,8 +268,10 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
             "state": state_text(incident),
             "lasted": span_text(_lasted(incident)),
             "page": incident.address if _is_own(incident.address) else "",
-            "story": [(each, step_text(each)) for each in incident.notes.all()],
-            "notices": [(each, NOTICE_TONES[each.state], result_text(each)) for each in notices],
+            "story": [(note, step_text(note)) for note in incident.notes.all()],
+            "notices": [
+                (notice, NOTICE_TONES[notice.state], result_text(notice)) for notice in notices
+            ],
             "may_operate": incident.project_id in projects_of(request, Role.OPERATOR),
         }
 

@@ -65,12 +65,12 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
         channel = None if obj is None else obj.channel
         if channel is None or channel.project_id in projects_of(request, Role.VIEWER):
             return list(self.fields)
-        return [each for each in self.fields if "reached" not in each]
+        return [field for field in self.fields if "reached" not in field]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         found: list[str] = []
-        for each in self.fields:
-            found += [each] if isinstance(each, str) else each
+        for field in self.fields:
+            found += [field] if isinstance(field, str) else field
         return tuple(found)
 
     @display(description=_("reason"), ordering="kind")

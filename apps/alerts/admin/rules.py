@@ -116,7 +116,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
             **self._list(request),
             "title": _("Alert rules"),
             "media": self.media,
-            "mutes": [(each, span_text(each * 60)) for each in MUTES],
+            "mutes": [(mute, span_text(mute * 60)) for mute in MUTES],
             "may_add": bool(projects_of(request, Role.EDITOR)),
             "configurations": reverse("admin:configcenter_configuration_changelist")
             + f"?kind={KIND}",

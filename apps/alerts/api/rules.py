@@ -157,12 +157,12 @@ class AlertSourcesView(ApiView):
         """List events and conditions, with the facts that ``match`` may name."""
         found = [
             {
-                "name": each.name,
-                "title": str(each.title),
-                "lasting": hasattr(each, "now"),
-                "facts": list(each.facts),
+                "name": source.name,
+                "title": str(source.title),
+                "lasting": hasattr(source, "now"),
+                "facts": list(source.facts),
             }
-            for each in all_sources()
+            for source in all_sources()
         ]
         return Response(AlertSourcesSerializer({"results": found}).data)
 

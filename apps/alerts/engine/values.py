@@ -48,7 +48,7 @@ def bad_subset(place: str, values: object, allowed: tuple[str, ...]) -> Iterator
     """Yield a problem unless the value is a list of ``allowed`` values."""
     if values is None:
         return
-    if not isinstance(values, list) or any(each not in allowed for each in values):
+    if not isinstance(values, list) or any(value not in allowed for value in values):
         yield DataProblem(place, "bad_value", f"a list of some of: {', '.join(allowed)}")
 
 

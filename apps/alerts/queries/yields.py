@@ -161,7 +161,7 @@ class JobYields:
     @property
     def newest(self) -> JobYield | None:
         """Return the newest run that was compared with the baseline."""
-        return next((one for one in self.runs if one.judged), None)
+        return next((run for run in self.runs if run.judged), None)
 
     @property
     def findings(self) -> list[dict[str, Any]]:

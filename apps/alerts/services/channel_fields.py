@@ -164,8 +164,8 @@ def _webhook_key(value: Any) -> str:
     keys = text.split()
     if len(keys) > 2:
         raise InvalidValue(_("Enter one key, or the new and the old key separated by a space."))
-    for each in keys:
-        problem = secret_problem(each)
+    for key in keys:
+        problem = secret_problem(key)
         if problem == "short":
             raise InvalidValue(_("Enter at least 16 characters."))
         if problem:
@@ -400,4 +400,4 @@ def shown_host(secrets: Mapping[str, str], plain: Mapping[str, Any]) -> str:
 
 def stored_secrets(kind: str, secrets: Mapping[str, str]) -> Sequence[str]:
     """Return the names of the stored secrets."""
-    return [each.name for each in FIELDS[kind] if each.is_secret and secrets.get(each.name)]
+    return [field.name for field in FIELDS[kind] if field.is_secret and secrets.get(field.name)]

@@ -180,7 +180,7 @@ def _deliver(
         if receiver:
             # Extend the claim: 50 recipients may take longer than one.
             passed = timedelta(seconds=time.monotonic() - began + CLAIM_SECONDS)
-            mine = Notice.objects.filter(pk__in=[each.pk for each in notices])
+            mine = Notice.objects.filter(pk__in=[notice.pk for notice in notices])
             mine.update(delivered=sorted(done))
             mine.filter(state=NoticeState.WAITING).update(next_try_at=now + passed)
 

@@ -61,7 +61,7 @@ class Rules:
     def find(self, name: str, project: int | None) -> ScopedRule | None:
         """Return the rule of this name that applies to ``project``."""
         rules = self._by_name.get(name, ())
-        return next((each for each in rules if each.holds_for(project)), None)
+        return next((rule for rule in rules if rule.holds_for(project)), None)
 
     def of_series(self) -> list[ScopedRule]:
         """Return the rules over a series."""

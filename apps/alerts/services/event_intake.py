@@ -105,7 +105,7 @@ class EventReader:
         events = self._reader.read(source.name, lambda: source.since(since))
         if events is None:
             return 0
-        happened = [each for each in events if each.at >= mark.began_at]
+        happened = [event for event in events if event.at >= mark.began_at]
         new = _unseen(source.name, happened)
         for start in range(0, len(new), A_TRANSACTION):
             some = new[start : start + A_TRANSACTION]

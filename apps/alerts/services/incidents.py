@@ -376,7 +376,7 @@ def _repeat(row: Incident, scoped: ScopedRule, now: datetime) -> list[NoticeKind
 def is_muted(rule: str, project: int | None, now: datetime) -> bool:
     """Return whether the rule is muted now, in this project or everywhere."""
     mutes = RuleMute.objects.active(now).filter(rule=rule).values_list("project_id", flat=True)
-    return any(each is None or each == project for each in mutes)
+    return any(mute is None or mute == project for mute in mutes)
 
 
 def _locked(incident: Incident) -> Incident | None:

@@ -196,5 +196,7 @@ def _write(
 
 
 def _wake(notices: Iterable[Notice]) -> None:
-    for pk in dict.fromkeys(each.channel_id for each in notices if each.channel_id is not None):
+    for pk in dict.fromkeys(
+        notice.channel_id for notice in notices if notice.channel_id is not None
+    ):
         defer(SEND_TASK, queue=topology.TASKS, channel=pk)

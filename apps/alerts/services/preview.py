@@ -91,9 +91,9 @@ def preview(*, rule: Rule, project_id: int | None, now: datetime, seconds: int =
 
 def rule_from(entry: object, known_quiet: Iterable[str] = ()) -> Rule:
     """Return the rule of a configuration entry. Raises ``BadRule``."""
-    problems = [each for each in rule_problems(entry, known_quiet) if not each.warning]
+    problems = [problem for problem in rule_problems(entry, known_quiet) if not problem.warning]
     if problems:
-        raise BadRule(fields={"rule": [str(each) for each in problems[:100]]})
+        raise BadRule(fields={"rule": [str(problem) for problem in problems[:100]]})
     return rule_of(cast("Mapping[str, Any]", entry))
 
 
@@ -181,7 +181,7 @@ def _of_events(
             and sum(other.at > each.at - window for other in events[: place + 1]) >= when.times
         ]
         if when.times <= 1:
-            opened = [each for each in events if each.at >= begin]
+            opened = [event for event in events if event.at >= begin]
         if opened:
             found.append(_of_happenings(opened[0], [e for e in events if e.at >= opened[0].at]))
     return found, sum(len(same) for same in groups.values())

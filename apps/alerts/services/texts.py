@@ -146,13 +146,13 @@ def message_of(notice: Notice, channel: Channel) -> Message:
 
 def digest_of(notices: Sequence[Notice], channel: Channel) -> Message:
     """Combine many notifications into one message: robots accept about 20 a minute."""
-    parts = [message_of(each, channel) for each in notices]
+    parts = [message_of(notice, channel) for notice in notices]
     with translation.override(channel.language):
         title = _("%(count)d alerts") % {"count": len(parts)}
         return Message(
             id=parts[0].id,
             title=title,
-            lines=tuple(" · ".join(filter(None, (each.title, each.place))) for each in parts),
+            lines=tuple(" · ".join(filter(None, (part.title, part.place))) for part in parts),
             at=parts[-1].at,
             event="incident.digest",
             links=((_("All incidents"), _absolute(INCIDENTS)),),

@@ -131,9 +131,11 @@ def _brought(row: JobYield) -> RunYield:
 def _update_watch(watch: YieldWatch, row: JobYield, policy: YieldPolicy) -> None:
     """Update the job's yield status; a run older than the newest compared one changes nothing."""
     if row.judged and (watch.run_ended_at is None or watch.run_ended_at <= row.ended_at):
-        since = {one["kind"]: one["since"] for one in watch.findings}
+        since = {finding["kind"]: finding["since"] for finding in watch.findings}
         ended = row.ended_at.isoformat()
-        watch.findings = [{**one, "since": since.get(one["kind"], ended)} for one in row.findings]
+        watch.findings = [
+            {**finding, "since": since.get(finding["kind"], ended)} for finding in row.findings
+        ]
         watch.unusual = bool(row.findings)
         watch.run, watch.run_ended_at = row.run, row.ended_at
     is_good = row.state == RunState.EXITED and row.items != 0

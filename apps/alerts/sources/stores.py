@@ -116,19 +116,19 @@ class BizLate:
 
     def now(self, at: datetime) -> Iterator[Occurrence]:
         """Yield one occurrence per biz."""
-        for each in standings(now=at).bizzes:
-            forecast = each.forecast
+        for biz in standings(now=at).bizzes:
+            forecast = biz.forecast
             late = forecast.lateness is not Lateness.NONE
             if not late and forecast.outlook is not Outlook.STANDS:
                 continue
             yield Occurrence(
-                id=f"biz:{each.project_id}:{each.biz}",
-                project=each.project_id,
-                key=f"biz:{each.biz}",
+                id=f"biz:{biz.project_id}:{biz.biz}",
+                project=biz.project_id,
+                key=f"biz:{biz.biz}",
                 at=at,
                 facts={
-                    "biz": each.biz,
-                    "backlog": each.stored.backlog,
+                    "biz": biz.biz,
+                    "backlog": biz.stored.backlog,
                     "outlook": str(forecast.outlook),
                     "lateness": str(forecast.lateness),
                 },

@@ -141,7 +141,7 @@ class HarvestGap:
     def since(self, at: datetime) -> Iterator[Occurrence]:
         """Yield one event per import with gaps."""
         for row in _harvests(at):
-            gaps = [each for each in row.gaps if each.get("why") != TOO_OLD]
+            gaps = [gap for gap in row.gaps if gap.get("why") != TOO_OLD]
             if gaps:
                 yield _of_harvest(row, {"source": row.source, "gaps": len(gaps)}, at)
 

@@ -351,4 +351,6 @@ def _preview(
 ) -> VersionPreview:
     tried = services.check_data(kind_name=kind.name, data=data, configuration=row)
     services.refuse_errors(tried.problems)
-    return VersionPreview(difference(tried.changes), tuple(str(each) for each in tried.problems))
+    return VersionPreview(
+        difference(tried.changes), tuple(str(problem) for problem in tried.problems)
+    )

@@ -172,7 +172,7 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
         with transaction.atomic():
             saved = self._save(values, project_id)
         body = {"version": saved.version, "created": saved.created}
-        warnings = [str(each) for each in saved.warnings]
+        warnings = [str(warning) for warning in saved.warnings]
         context = self.get_serializer_context()
         data = ConfigSavedSerializer(body | {"warnings": warnings}, context=context).data
         made = status.HTTP_201_CREATED if saved.created else status.HTTP_200_OK

@@ -66,7 +66,7 @@ class Unreadable(ValueError):
     """The text cannot be parsed; ``problems`` say where."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("; ".join(str(each) for each in problems))
+        super().__init__("; ".join(str(problem) for problem in problems))
         self.problems = list(problems)
 
 

@@ -57,14 +57,14 @@ def problems_of(kind: ConfigKind, data: object) -> list[Problem]:
 
 def errors_of(problems: Iterable[Problem]) -> list[Problem]:
     """Return the problems that are not warnings."""
-    return [each for each in problems if not each.warning]
+    return [problem for problem in problems if not problem.warning]
 
 
 def refuse_errors(problems: Iterable[Problem]) -> None:
     """Raise ``BadConfig`` if a problem is not a warning."""
     errors = errors_of(problems)
     if errors:
-        raise BadConfig(fields={"data": [str(each) for each in errors[:MOST_SHOWN]]})
+        raise BadConfig(fields={"data": [str(error) for error in errors[:MOST_SHOWN]]})
 
 
 def read_text(*, kind: str, text: str) -> Data:
@@ -72,5 +72,5 @@ def read_text(*, kind: str, text: str) -> Data:
     try:
         return kind_named(kind).read(text.encode("utf-8", "surrogatepass"))
     except Unreadable as error:
-        lines = [str(each) for each in error.problems[:MOST_SHOWN]]
+        lines = [str(problem) for problem in error.problems[:MOST_SHOWN]]
         raise BadConfig(fields={"text": lines}) from None

@@ -53,12 +53,12 @@ def report_running(
         [
             RunningVersion(
                 following=following,
-                configuration_id=each.configuration_id,
-                number=each.number,
-                applied_at=each.applied_at,
-                problem=each.problem[:MAX_PROBLEM],
+                configuration_id=report.configuration_id,
+                number=report.number,
+                applied_at=report.applied_at,
+                problem=report.problem[:MAX_PROBLEM],
             )
-            for each in reports
+            for report in reports
         ],
         batch_size=500,
         update_conflicts=True,

@@ -38,8 +38,8 @@ class RunnerDaemon:
     """Daemon that starts, watches and ends the runs of one host as their rows request.
 
     Args:
-        stop: tells at shutdown whether the stop was requested; without it every shutdown counts as
-            requested.
+        stop: returns at shutdown whether the stop was requested; without it every shutdown
+            counts as requested.
         runner: by default the runner that ``RUNNER_URL`` names.
     """
 

@@ -169,7 +169,7 @@ def last_line(client: APIClient, container: str) -> str:
 
 
 def _open(client: APIClient, container: str, *, follow: int, tail: str) -> requests.Response:
-    """Open the stream of raw frames: the SDK's reader does not tell stdout from stderr."""
+    """Open the stream of raw frames: the SDK's reader mixes stdout and stderr."""
     response: requests.Response = client.get(
         f"{client.base_url}/v{client.api_version}/containers/{container}/logs",
         params={"stdout": 1, "stderr": 1, "timestamps": 1, "follow": follow, "tail": tail},

@@ -43,7 +43,7 @@ def create_job(*, values: dict[str, Any], actor: User | None, now: datetime | No
         with transaction.atomic():
             job.save(force_insert=True)
     except IntegrityError as error:
-        raise _told_apart(job, error) from error
+        raise _save_error(job, error) from error
     _scheduled(job, now)
     record(actor=actor, action="jobs.add_job", obj=job, after=snapshot(job))
     return job
@@ -69,7 +69,7 @@ def update_job(
         with transaction.atomic():
             job.save(update_fields=[*values, "updated_at"])
     except IntegrityError as error:
-        raise _told_apart(job, error) from error
+        raise _save_error(job, error) from error
     _scheduled(job, now)
     old, new = changes(before, snapshot(job))
     given = {*values, *(f"{name}_id" for name in values)}
@@ -102,7 +102,7 @@ def clone_job(*, job: Job, actor: User | None, now: datetime, name: str = "") ->
         with transaction.atomic():
             clone.save(force_insert=True)
     except IntegrityError as error:
-        raise _told_apart(clone, error) from error
+        raise _save_error(clone, error) from error
     for link in job.links.select_related("after"):
         # Links to jobs of projects where the actor is not an editor are not cloned.
         if actor is None or has_role(actor, link.after.project_id, Role.EDITOR):
@@ -144,7 +144,7 @@ def _stored(values: Mapping[str, Any], job: Job) -> dict[str, Any]:
     return stored
 
 
-def _told_apart(job: Job, error: IntegrityError) -> Exception:
+def _save_error(job: Job, error: IntegrityError) -> Exception:
     """Return ``JobNameTaken`` for a violated name constraint, else the error itself."""
     others = Job.objects.filter(project_id=job.project_id, name=job.name).exclude(pk=job.pk)
     return JobNameTaken() if others.exists() else error

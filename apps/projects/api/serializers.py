@@ -17,7 +17,7 @@ MAX_TAG_INPUT = 1000
 
 
 class ProjectSerializer(KnownFields, serializers.ModelSerializer[Project]):
-    """Project. Secrets are write-only; `*_set` tells whether a secret is stored."""
+    """Project. Secrets are write-only; `*_set` is true if the secret is stored."""
 
     allowed_networks = serializers.ListField(
         child=serializers.CharField(max_length=60), required=False, validators=[validate_networks]

@@ -103,7 +103,7 @@ class BizViewSet(RuleTesterMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet):
         done = reopen_requests(
             bound,
             actor=self.person,
-            ids=[int(each) for each in values["ids"]] if "ids" in values else None,
+            ids=[int(value) for value in values["ids"]] if "ids" in values else None,
             flag=values.get("flag"),
             since=ts_of(values.get("since"), 0),
             until=ts_of(values.get("until"), MAX_TS),

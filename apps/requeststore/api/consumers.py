@@ -198,10 +198,10 @@ class ConsumerMixin:
         yard = shared_request_store()
         ends = [
             (
-                _leased(bound, one),
-                Finish(one["id"], one["tries"], one["flag"], one["result"], one["text"]),
+                _leased(bound, value),
+                Finish(value["id"], value["tries"], value["flag"], value["result"], value["text"]),
             )
-            for one in values["requests"]
+            for value in values["requests"]
         ]
         codes = yard.finish(bound, ends, owner=person_label(self), now=yard.now())
         return _ended(bound, values["requests"], codes)
@@ -219,8 +219,8 @@ class ConsumerMixin:
         bound = _consumed(request, values)
         yard = shared_request_store()
         backs = [
-            (_leased(bound, one), GiveBack(one["id"], one["tries"], one["text"]))
-            for one in values["requests"]
+            (_leased(bound, value), GiveBack(value["id"], value["tries"], value["text"]))
+            for value in values["requests"]
         ]
         codes = yard.give_back(bound, backs, owner=person_label(self), now=yard.now())
         return _ended(bound, values["requests"], codes)

@@ -28,8 +28,8 @@ _TEMPLATE = "{date}.{batch}-{offset}.{format}"
 def ensure_delivery(bound: BoundBiz) -> None:
     """Create, change or pause the delivery that ``records`` of a biz asks for.
 
-    A biz without ``records`` whose table exists keeps it: earlier versions wrote tables unless told
-    otherwise.
+    A biz without ``records`` whose table exists keeps it: earlier versions wrote tables by
+    default.
     """
     records = bound.settings.records
     if records.to is DestinationKind.NOWHERE:

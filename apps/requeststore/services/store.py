@@ -347,7 +347,7 @@ def shared_request_store() -> RequestStore:
 
 
 def close_shared_request_store() -> None:
-    """Close it if there is one; the next use makes a new one."""
+    """Close the shared request store of this process, if open; the next use opens a new one."""
     shared = _shared
     with shared.lock:
         yard, shared.yard = shared.yard, None

@@ -198,12 +198,15 @@ def outbound_rows(
     """Return the rows of outbounds, and the number of omitted outbounds that do not match."""
     shown: list[ExplainedOutbound] = []
     left = 0
-    for one in explanation.outbounds:
-        quiet = not one.matches and one.verdict in (Verdict.NOT_MATCHED, Verdict.NOT_ASKED)
+    for outbound in explanation.outbounds:
+        quiet = not outbound.matches and outbound.verdict in (
+            Verdict.NOT_MATCHED,
+            Verdict.NOT_ASKED,
+        )
         if quiet and len(shown) >= SHOWN_OUTBOUNDS:
             left += 1
         else:
-            shown.append(_line(one, said.get(one.name)))
+            shown.append(_line(outbound, said.get(outbound.name)))
     return shown, left
 
 
@@ -308,7 +311,7 @@ def _line(one: OutboundExplanation, said: OutboundStatus | None) -> ExplainedOut
         _(VERDICTS[one.verdict]),
         one.was_here,
         one.matches and one.verdict not in (Verdict.TAKEN, Verdict.HELD, Verdict.LATER),
-        None if selectors is None else tuple(selector_of(each) for each in selectors),
+        None if selectors is None else tuple(selector_of(selector) for selector in selectors),
         "" if said is None else said.problem,
     )
 
@@ -321,10 +324,10 @@ def _condition_text(one: Condition) -> str:
 
 def _value_text(one: Condition) -> list[str]:
     return [
-        _("%(name)s is missing") % {"name": each.text}
-        if each.missing
-        else _("%(name)s is %(value)s") % {"name": each.text, "value": each.value}
-        for each in one.values
+        _("%(name)s is missing") % {"name": value.text}
+        if value.missing
+        else _("%(name)s is %(value)s") % {"name": value.text, "value": value.value}
+        for value in one.values
     ]
 
 

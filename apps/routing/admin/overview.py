@@ -210,7 +210,7 @@ class Overview:
     @property
     def nowhere_states(self) -> list[StateCount]:
         """Number of items that never reached an outbound, by state, without empty states."""
-        return [each for each in _in_states(self.nowhere) if each.count]
+        return [state for state in _in_states(self.nowhere) if state.count]
 
     @property
     def final(self) -> int:
@@ -291,7 +291,7 @@ def _inbounds(project: Project, rules: RuleSet | None, said: RoutingStatus) -> l
     )
     for name, what, total in rows:
         counts.setdefault(name, {})[what] = total
-    ruled = {} if rules is None else {each.name: each for each in rules.inbounds}
+    ruled = {} if rules is None else {inbound.name: inbound for inbound in rules.inbounds}
     names = [*ruled, *sorted({*counts, *said.inbounds} - ruled.keys())]
     return [
         InboundRow(number, ruled.get(name), name, said.inbounds.get(name), counts.get(name, {}))
@@ -302,7 +302,7 @@ def _inbounds(project: Project, rules: RuleSet | None, said: RoutingStatus) -> l
 def _outbounds(
     rules: RuleSet | None, said: RoutingStatus, counts: dict[str, dict[str, int]]
 ) -> list[OutboundRow]:
-    ruled = {} if rules is None else {each.name: each for each in rules.outbounds}
+    ruled = {} if rules is None else {outbound.name: outbound for outbound in rules.outbounds}
     names = [*ruled, *sorted(({*counts, *said.outbounds} - ruled.keys()) - {""})]
     return [
         OutboundRow(number, ruled.get(name), name, said.outbounds.get(name), counts.get(name, {}))
@@ -377,12 +377,12 @@ def _router_problems(found: Overview) -> list[RouterProblem]:
                 "Router %(name)s could not apply the active version and continues to run "
                 "v%(number)d."
             )
-            % {"name": each.name, "number": each.number},
-            each.applied_at,
-            each.problem,
+            % {"name": runner.name, "number": runner.number},
+            runner.applied_at,
+            runner.problem,
         )
-        for each in found.rollout.runners
-        if each.problem
+        for runner in found.rollout.runners
+        if runner.problem
     ]
 
 

@@ -89,7 +89,7 @@ class ReplayForm(forms.Form):
         cast("forms.ChoiceField", self.fields["base"]).choices = [("", active), *numbers]
         cast("forms.ChoiceField", self.fields["state"]).choices = [
             ("", _("any")),
-            *(each for each in ItemState.choices if each[0] != ItemState.DEAD),
+            *(choice for choice in ItemState.choices if choice[0] != ItemState.DEAD),
         ]
 
 

@@ -404,7 +404,7 @@ def _classes(of: str, names: Iterable[str]) -> dict[str, list[Any]]:
 def _converter_hint(name: str) -> list[str]:
     """Return the names of a built-in converter's parameters; empty for other classes."""
     cls = BUILT_IN.get(name)
-    return [] if cls is None else [each.name for each in msgspec.structs.fields(cls)]
+    return [] if cls is None else [field.name for field in msgspec.structs.fields(cls)]
 
 
 def _plain(value: Any) -> Any:

@@ -78,5 +78,5 @@ def compiled_version(versions: Versions, number: int | None) -> CompiledVersion:
         return CompiledVersion(number, track_of(pk))
     except InvalidRules as error:
         return CompiledVersion(
-            number, None, tuple(translated_problem(each) for each in error.problems)
+            number, None, tuple(translated_problem(problem) for problem in error.problems)
         )

@@ -52,9 +52,9 @@ def items_of(request: Request) -> list[Item]:
         return read_submission(raw_body(request))
     except InvalidSubmission as error:
         fields: dict[str, list[str]] = {}
-        for each in error.faults:
-            fields.setdefault(each.place, []).append(
-                f"{each.code}: {translated(ITEMS, each.code, each.text)}"
+        for fault in error.faults:
+            fields.setdefault(fault.place, []).append(
+                f"{fault.code}: {translated(ITEMS, fault.code, fault.text)}"
             )
         raise InvalidItems(error.faults[0].code, fields) from None
 

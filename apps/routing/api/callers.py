@@ -66,7 +66,9 @@ def _track(version: int) -> Track:
     try:
         return track_of(version)
     except InvalidRules as error:
-        raise RulesBroken(fields={"rules": [str(each) for each in error.problems[:5]]}) from error
+        raise RulesBroken(
+            fields={"rules": [str(problem) for problem in error.problems[:5]]}
+        ) from error
 
 
 def _why_none(request: Request, role: Role, slug: str | None) -> Exception:

@@ -31,7 +31,9 @@ def explained(
 
     Answers 404 for an inbound that the rules do not have, with the most similar name.
     """
-    names = dict.fromkeys([*track.entrances, *(each.rule.name for each in web_entrances(track))])
+    names = dict.fromkeys(
+        [*track.entrances, *(entrance.rule.name for entrance in web_entrances(track))]
+    )
     if inbound is not None and inbound not in track.entrances and inbound == IMPLICIT.name in names:
         # The implicit inbound has no converters and no selectors.
         inbound = None
@@ -68,17 +70,19 @@ def track_asked_for(configuration: Configuration, values: dict[str, Any]) -> Tra
     try:
         return track_of(version)
     except InvalidRules as error:
-        raise RulesBroken(fields={"version": [str(each) for each in error.problems[:5]]}) from error
+        raise RulesBroken(
+            fields={"version": [str(problem) for problem in error.problems[:5]]}
+        ) from error
 
 
 def _track_of_draft(data: dict[str, Any]) -> Track:
     rules, problems = from_data(data)
     try:
         if rules is None:
-            raise InvalidRules([each for each in problems if not each.warning])
+            raise InvalidRules([problem for problem in problems if not problem.warning])
         return compile_track(rules)
     except InvalidRules as error:
-        texts = [str(each) for each in error.problems[:20]]
+        texts = [str(problem) for problem in error.problems[:20]]
         raise serializers.ValidationError({"draft": texts}) from error
 
 

@@ -130,10 +130,10 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
         project = self.get_object().home_id
         live = routing_status(project, timezone.now()).outbounds
         found = []
-        for each in outbound_counts(project):
-            if number := each.by_state.get(ItemState.PARKED.value, 0):
-                now = outbound_standing(live.get(each.outbound)) or _SILENT
-                found.append({"outbound": each.outbound, "parked": number, **now})
+        for count in outbound_counts(project):
+            if number := count.by_state.get(ItemState.PARKED.value, 0):
+                now = outbound_standing(live.get(count.outbound)) or _SILENT
+                found.append({"outbound": count.outbound, "parked": number, **now})
         return Response(ParkedSerializer(found, many=True).data)
 
     @extend_schema(
@@ -235,10 +235,10 @@ def detail_of(configuration: Configuration) -> dict[str, Any]:
     """Return the active rules of a project with the status of each inbound and outbound."""
     project = configuration.home_id
     reported = routing_status(project, timezone.now())
-    counts = {each.outbound: each.by_state for each in outbound_counts(project)}
+    counts = {count.outbound: count.by_state for count in outbound_counts(project)}
     track = None if configuration.active_id is None else track_of_configuration(configuration)
     rules = RuleSet(project="") if track is None else track.rules
-    known = {each.name for each in rules.outbounds}
+    known = {outbound.name for outbound in rules.outbounds}
     return {
         **RoutingProjectSerializer(configuration).data,
         "server": _server(project, rules.server),
@@ -270,7 +270,9 @@ def detail_of(configuration: Configuration) -> dict[str, Any]:
 
 
 def _routers(reported: RoutingStatus) -> list[dict[str, Any]]:
-    return [{"name": each.name, "rules_version": each.rules_version} for each in reported.routers]
+    return [
+        {"name": router.name, "rules_version": router.rules_version} for router in reported.routers
+    ]
 
 
 def _server(project: int, server: Server | None) -> dict[str, Any] | None:

@@ -88,7 +88,7 @@ class InboundExplanation:
             "class": self.cls,
             "disabled": self.disabled,
             "accepts": self.accepts,
-            "selectors": [one.as_dict() for one in self.selectors],
+            "selectors": [selector.as_dict() for selector in self.selectors],
         }
 
 
@@ -216,7 +216,7 @@ class ItemExplanation:
             "received": shortened(self.received)[0],
             "refused": self.refused and self.refused.as_dict(),
             "inbound": self.inbound and self.inbound.as_dict(),
-            "steps": [_step(one) for one in self.steps],
+            "steps": [_step(step) for step in self.steps],
             "converted": shortened(self.converted)[0],
             "known": self.known and _known(self.known),
             "result": self.result and asdict(self.result),

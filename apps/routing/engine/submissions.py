@@ -39,7 +39,7 @@ class InvalidSubmission(ValueError):
     """Raised when a request is rejected as a whole; ``faults`` has 1 to ``MOST_TOLD`` entries."""
 
     def __init__(self, faults: Sequence[SubmissionError]) -> None:
-        super().__init__("; ".join(f"{each.place}: {each.text}" for each in faults))
+        super().__init__("; ".join(f"{fault.place}: {fault.text}" for fault in faults))
         self.faults = list(faults)
 
 
@@ -110,7 +110,7 @@ def web_entrances(track: Track) -> list[CompiledInbound]:
 
     If the rules have no HTTP inbound at all, return only ``IMPLICIT``, which accepts every item.
     """
-    named = [each for each in track.entrances.values() if each.rule.cls == HTTP]
+    named = [entrance for entrance in track.entrances.values() if entrance.rule.cls == HTTP]
     if not named:
         return [CompiledInbound(IMPLICIT, Chain(), compile_rules([(IMPLICIT.name, ())]))]
     return [each for each in named if not each.rule.disable]

@@ -23,7 +23,7 @@ class InvalidRules(ValueError):
     """Raised when rules cannot be compiled; ``problems`` has the errors with their positions."""
 
     def __init__(self, problems: list[Problem]) -> None:
-        super().__init__("; ".join(str(each) for each in problems[:5]))
+        super().__init__("; ".join(str(problem) for problem in problems[:5]))
         self.problems = problems
 
 
@@ -78,7 +78,9 @@ class Track:
         # By name, in the order of the rules, including disabled inbounds.
         self.entrances: Final = entrances
         self.ways: Final = ways
-        self.outbounds: Final[dict[str, Outbound]] = {each.name: each for each in rules.outbounds}
+        self.outbounds: Final[dict[str, Outbound]] = {
+            outbound.name: outbound for outbound in rules.outbounds
+        }
 
     def life(self, full: Callable[[Outbound], bool] = lambda outbound: False) -> Life:
         """Create the decision logic; ``full`` returns whether an outbound is at its limit."""
@@ -99,7 +101,9 @@ def compile_track(rules: RuleSet, version: int = 0) -> Track:
         selectors = _compile("inbound", [(inbound.name, inbound.selector)], problems)
         if selectors is not None:
             entrances[inbound.name] = CompiledInbound(inbound, chain, selectors)
-    ways = _compile("outbound", [(each.name, each.selector) for each in rules.outbounds], problems)
+    ways = _compile(
+        "outbound", [(outbound.name, outbound.selector) for outbound in rules.outbounds], problems
+    )
     if problems or ways is None:
         raise InvalidRules(problems)
     return Track(rules, version, entrances, ways)

@@ -105,7 +105,7 @@ class SeedCallHandler:
                     generation=earlier.generation, deadline=earlier.deadline, seeds=earlier.seeds
                 )
         if redelivered:
-            # An empty answer may have been sent before: then nobody waits for seeds leased now.
+            # An empty answer may have been sent before: then no caller waits for seeds leased now.
             raise was_away()
         active.check_open()
         if active.is_paused:

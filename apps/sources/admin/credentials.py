@@ -69,8 +69,8 @@ class CredentialAdmin(ProjectScopedAdmin):
     @display(description=_("stored secrets"))
     def stored_secrets(self, obj: Credential) -> str:
         """List the secrets that are set."""
-        fields = {each.name: each for each in Credential._meta.concrete_fields}
-        names = [str(fields[each].verbose_name) for each in SECRETS if getattr(obj, each)]
+        fields = {field.name: field for field in Credential._meta.concrete_fields}
+        names = [str(fields[secret].verbose_name) for secret in SECRETS if getattr(obj, secret)]
         return ", ".join(names) or "–"
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:

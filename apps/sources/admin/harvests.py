@@ -75,8 +75,8 @@ class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         found: list[str] = []
         for _title, options in self.fieldsets:
-            for each in options["fields"]:
-                found += [each] if isinstance(each, str) else each
+            for option in options["fields"]:
+                found += [option] if isinstance(option, str) else option
         return tuple(found)
 
     @display(description=_("source"), ordering="source")
@@ -122,9 +122,9 @@ class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
     @display(description=_("skipped records"))
     def skipped(self, harvest: Harvest) -> str:
         """Offsets that were not read, with the reasons."""
-        return "; ".join(gap_text(each) for each in harvest.gaps) or "–"
+        return "; ".join(gap_text(gap) for gap in harvest.gaps) or "–"
 
     @display(description=_("notes"))
     def remarks(self, harvest: Harvest) -> str:
         """Remarks that the import recorded."""
-        return " ".join(note_text(each) for each in harvest.notes) or "–"
+        return " ".join(note_text(note) for note in harvest.notes) or "–"

@@ -136,7 +136,7 @@ class SourceRow:
     def gaps(self) -> list[tuple[str, bool]]:
         """Return the offsets never read, each with its reason and whether it is a problem."""
         gaps = self.state.gaps if self.state is not None else []
-        return [(gap_text(each), each["why"] != TOO_OLD) for each in gaps]
+        return [(gap_text(gap), gap["why"] != TOO_OLD) for gap in gaps]
 
     @property
     def notes(self) -> list[str]:
@@ -169,11 +169,11 @@ class SourceRow:
             # At least this wide, to stay visible.
             gaps=[
                 (
-                    place(each["from"]),
-                    max(3, place(each["to"] + 1) - place(each["from"])),
-                    each["why"] != TOO_OLD,
+                    place(gap["from"]),
+                    max(3, place(gap["to"] + 1) - place(gap["from"])),
+                    gap["why"] != TOO_OLD,
                 )
-                for each in state.gaps
+                for gap in state.gaps
             ],
         )
 

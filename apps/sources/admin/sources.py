@@ -244,7 +244,7 @@ def _overview(choice: ProjectChoice | None) -> dict[str, Any]:
     if choice is None:
         return {"view": None, "now": now}
     queues = RecordQueue.objects.filter(project=choice.project)
-    sizes = [_size(each) for each in queues[:20]]
+    sizes = [_size(queue) for queue in queues[:20]]
     return {"view": overview(choice.project, now), "now": now, "sizes": sizes}
 
 

@@ -111,18 +111,18 @@ class TasksView(SeedView):
         sourced = self.sourced(request, slug)
         tasks = [
             {
-                "name": each.name,
-                "kind": each.settings.kind.value,
-                "task_id": each.settings.task_id,
-                "enabled": each.settings.enabled,
-                "auto_start": each.settings.auto_start,
-                "cron": each.settings.cron,
-                "queue": each.settings.queue,
-                "filter_days": each.settings.filter_days,
-                "last_start_offset": each.state.marker if each.state is not None else None,
+                "name": status.name,
+                "kind": status.settings.kind.value,
+                "task_id": status.settings.task_id,
+                "enabled": status.settings.enabled,
+                "auto_start": status.settings.auto_start,
+                "cron": status.settings.cron,
+                "queue": status.settings.queue,
+                "filter_days": status.settings.filter_days,
+                "last_start_offset": status.state.marker if status.state is not None else None,
             }
-            for each in statuses(sourced.project)
-            if each.settings is not None
+            for status in statuses(sourced.project)
+            if status.settings is not None
         ]
         return Response({"project": sourced.slug, "tasks": tasks})
 
@@ -176,7 +176,7 @@ class ConsumeView(SeedView):
         answer = {
             "queue": queue.name,
             "count": len(records),
-            "data": [each.shown().get("record") for each in records],
+            "data": [record.shown().get("record") for record in records],
         }
         return Response(answer, headers={"Cache-Control": "no-store"})
 

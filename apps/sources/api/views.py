@@ -253,5 +253,5 @@ def _valid(serializer: Serializer[Any]) -> dict[str, Any]:
 
 
 def _records(queue: RecordQueue, records: list[Record], **more: Any) -> Response:
-    shown = {"queue": queue.name, "records": [each.shown() for each in records], **more}
+    shown = {"queue": queue.name, "records": [record.shown() for record in records], **more}
     return Response(shown, headers=_NO_STORE)

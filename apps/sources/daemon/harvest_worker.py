@@ -193,7 +193,7 @@ class HarvestWorker:
 
         Raises ``ApiFailed`` if the queue belongs to another project.
         """
-        for name in {each.key for each in messages} - self._queues:
+        for name in {message.key for message in messages} - self._queues:
             try:
                 self._database(partial(claim_queue, project_id=self.held.project_id, name=name))
             except QueueOwnedElsewhere as error:

@@ -87,7 +87,7 @@ def _source(
         return
     problems = list(_fields(place, entry, cron))
     yield from problems
-    if not broken and all(each.warning for each in problems):
+    if not broken and all(problem.warning for problem in problems):
         yield from _whole(place, msgspec.convert(merged(defaults, entry), Source))
 
 

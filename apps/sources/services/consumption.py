@@ -232,11 +232,11 @@ def _unknown(queue: RecordQueue, records: Sequence[Record]) -> tuple[list[Record
 
     A process that died before its acknowledgement reached the broker leaves both.
     """
-    names = [each.message_id for each in records]
+    names = [record.message_id for record in records]
     rows = HandedRecord.objects.filter(queue=queue, message_id__in=names)
     known = {(row[0], row[1]): row[2] for row in rows.values_list("message_id", "digest", "pk")}
-    fresh = {each.key: each for each in records if each.key not in known}
-    return list(fresh.values()), [known[each.key] for each in records if each.key in known]
+    fresh = {record.key: record for record in records if record.key not in known}
+    return list(fresh.values()), [known[record.key] for record in records if record.key in known]
 
 
 def _lease_from_broker(
@@ -262,15 +262,15 @@ def _keep(
         (
             HandedRecord(
                 queue=queue,
-                message_id=each.message_id,
-                digest=each.digest,
-                body=each.body,
-                expires_at=each.expires_at,
+                message_id=record.message_id,
+                digest=record.digest,
+                body=record.body,
+                expires_at=record.expires_at,
                 lease=lease,
                 holder=holder[:150],
                 deadline_at=deadline,
             )
-            for each in records
+            for record in records
         ),
         # Another process may receive a copy concurrently: only one of them gets it.
         ignore_conflicts=True,
@@ -278,7 +278,7 @@ def _keep(
     # Records that were free before are being redelivered.
     rows = HandedRecord.objects.filter(queue=queue, lease=lease, times=1)
     mine = set(rows.values_list("message_id", "digest"))
-    return [each for each in records if each.key in mine]
+    return [record for record in records if record.key in mine]
 
 
 # --- the broker -----------------------------------------------------------------------------------
@@ -335,5 +335,5 @@ def _of_delivery(delivery: Delivery) -> Record:
 
 def _unexpired(deliveries: Sequence[Delivery], now: datetime) -> list[Record]:
     """Drop records that expired on their way."""
-    records = [_of_delivery(each) for each in deliveries]
-    return [each for each in records if each.expires_at is None or each.expires_at > now]
+    records = [_of_delivery(delivery) for delivery in deliveries]
+    return [record for record in records if record.expires_at is None or record.expires_at > now]

@@ -156,7 +156,7 @@ def finish(
     _fenced(active, **changes)
     mine = Harvest.objects.filter(pk=active.harvest_id)
     before = mine.values_list("notes", "total").get()
-    notes = [*before[0], *(each for each in ended.notes if each not in before[0])]
+    notes = [*before[0], *(note for note in ended.notes if note not in before[0])]
     mine.update(
         state=state,
         reason=reason,

@@ -54,7 +54,7 @@ def queue_of_project(*, project_id: int, name: str = "") -> RecordQueue:
     settings = book(project_id)
     # Also a queue that no source names any more: it may still hold records.
     mine = set(RecordQueue.objects.filter(project_id=project_id).values_list("name", flat=True))
-    wanted = {each.queue for each in settings.sources.values()}
+    wanted = {source.queue for source in settings.sources.values()}
     if not name:
         names = wanted or mine or {settings.defaults.queue}
         if len(names) > 1:

@@ -195,7 +195,7 @@ def _refuse_running(parts: Sequence[BackupPart], root: Path) -> None:
 def _refuse_alive() -> None:
     # Missing tables: no process of the product has ever started.
     with suppress(DatabaseError), closing(connection):
-        alive = [f"{each.kind} {each.name}" for each in live_daemons()]
+        alive = [f"{daemon.kind} {daemon.name}" for daemon in live_daemons()]
         if alive:
             raise RestoreRefused(
                 f"these processes are alive: {', '.join(alive)}; stop them first, killed ones "

@@ -27,7 +27,7 @@ def login_limits(env: Env) -> tuple[int, timedelta]:
 
 
 def who_needs_a_code(env: Env) -> str:
-    """Return who needs a second factor: "" (nobody), ``"admins"`` or ``"everyone"``.
+    """Return who must use two-factor authentication: "" (optional), ``"admins"``, ``"everyone"``.
 
     ``true`` and ``false`` are accepted as well.
     """

@@ -74,7 +74,7 @@ def classify(plan: Sequence[tuple[Migration, bool]], state: ProjectState) -> lis
     for migration, _backwards in plan:
         problems = tuple(_problems(migration, state, fresh))
         if vars(type(migration)).get("expand"):
-            problems = tuple(each for each in problems if not each.endswith(_UNKNOWN))
+            problems = tuple(problem for problem in problems if not problem.endswith(_UNKNOWN))
         why: str = vars(type(migration)).get("contract", "")
         found.append(MigrationVerdict(f"{migration.app_label}.{migration.name}", problems, why))
     return found

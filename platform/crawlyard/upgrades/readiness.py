@@ -129,7 +129,7 @@ def _processes() -> Iterable[UpgradeItem]:
             "processes", UpgradeLevel.OK, f"none alive of another version than {own_version()}"
         )
     for version, names in sorted(others.items()):
-        far = _apart(version, own_version()) > 1
+        far = _minor_versions_between(version, own_version()) > 1
         yield UpgradeItem(
             "processes",
             UpgradeLevel.BAD if far else UpgradeLevel.NOTE,
@@ -140,8 +140,11 @@ def _processes() -> Iterable[UpgradeItem]:
         )
 
 
-def _apart(old: str, new: str) -> int:
-    """Return the difference in minor versions; 0 if unknown, 9 between major versions."""
+def _minor_versions_between(old: str, new: str) -> int:
+    """Return the distance of two versions in minor releases.
+
+    0 if one cannot be parsed; 9 if their major versions differ.
+    """
     first, second = (re.match(r"(\d+)\.(\d+)", text) for text in (old, new))
     if first is None or second is None:
         return 0
@@ -169,9 +172,9 @@ def _queues() -> Iterable[UpgradeItem]:
     broker = shared_broker(timeout=5.0, name="crawlyard upgrade_check")
     try:
         waiting = {
-            each.name: each.waiting
-            for each in broker_readings()
-            if each.waiting and not _FOREIGN.match(each.name)
+            reading.name: reading.waiting
+            for reading in broker_readings()
+            if reading.waiting and not _FOREIGN.match(reading.name)
         }
         seen: Counter[tuple[str, int]] = Counter()
         for name in waiting:
@@ -204,7 +207,7 @@ def _versions(broker: Broker, queue: str) -> Iterable[int]:
         subscription.requeue(deliveries)
     finally:
         subscription.close()
-    versions = (protocol.version_of(bytes(each.body)) for each in deliveries)
+    versions = (protocol.version_of(bytes(delivery.body)) for delivery in deliveries)
     return [version for version in versions if version is not None]
 
 

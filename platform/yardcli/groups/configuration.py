@@ -62,7 +62,7 @@ def versions(
     names = ("number", "active", "author_label", "created_at", "summary", "note")
     rows_shown(
         "config/versions",
-        [(each.removesuffix("_label"), each) for each in names],
+        [(name.removesuffix("_label"), name) for name in names],
         limit=limit,
         everything=everything,
         kind=kind,
@@ -196,7 +196,7 @@ def running(
     found = find_configuration(client, kind, project)
     rows = client.get(f"config/{found['id']}/running")
     list_shown(rows, ("kind", "name", "host", "pid", "number", "current", "problem"))
-    if not all(each["current"] for each in rows):
+    if not all(row["current"] for row in rows):
         raise typer.Exit(Exits.NEGATIVE)
 
 
@@ -225,12 +225,12 @@ def _tell_changes(changes: list[dict[str, Any]]) -> None:
     if format_in_use() is not Format.TABLE:
         list_shown(changes, ())
         return
-    for each in changes:
+    for change in changes:
         values = [
-            json.dumps(each[name], ensure_ascii=False)
+            json.dumps(change[name], ensure_ascii=False)
             for name in ("before", "after")
-            if each[name] is not None
+            if change[name] is not None
         ]
-        say(f"{_MARKS[each['what']]} {each['place']}: {' -> '.join(values)}")
+        say(f"{_MARKS[change['what']]} {change['place']}: {' -> '.join(values)}")
     if not changes:
         note("no changes")

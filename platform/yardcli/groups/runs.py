@@ -58,7 +58,7 @@ def list_(
     client = api()
     rows_shown(
         "runs",
-        [(each.removesuffix("_name"), each) for each in names],
+        [(name.removesuffix("_name"), name) for name in names],
         limit=limit,
         everything=everything,
         job=find_job(client, job, project)["id"] if job else None,

@@ -41,7 +41,7 @@ def list_(
     """List frontiers."""
     names = ("id", "project", "name", "segments", "is_paused", "is_frozen", "description")
     of = project_id(api(), project)
-    columns = [(each.removeprefix("is_"), each) for each in names]
+    columns = [(name.removeprefix("is_"), name) for name in names]
     rows_shown("frontiers", columns, limit=limit, everything=everything, project=of)
 
 

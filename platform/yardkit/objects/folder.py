@@ -76,7 +76,7 @@ class FolderStore:
             path = self._path(key)
             with self._errors(key), contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 path.unlink()
-            # Empty folders would stay for ever; one that is in use is not empty.
+            # Empty folders would stay forever; one that is in use is not empty.
             with contextlib.suppress(OSError):
                 for parent in path.parents:
                     if parent == self._folder:

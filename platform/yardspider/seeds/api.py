@@ -63,7 +63,7 @@ class Seeds:
 
     def add_all(self, seeds: Iterable[str | Seed]) -> PendingSeeds:
         """Add many; awaited, it returns one answer for each, in order. Raises as ``add``."""
-        made = [Seed(one) if isinstance(one, str) else one for one in seeds]
+        made = [Seed(seed) if isinstance(seed, str) else seed for seed in seeds]
         return self._seed_client.add(made)
 
     @property

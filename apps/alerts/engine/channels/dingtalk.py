@@ -46,7 +46,7 @@ def request_of(
         url = f"{url}{'&' if '?' in url else '?'}{urlencode(signed)}"
     mobiles = list(settings.get("mobiles", []))
     # DingTalk alerts only the members whose numbers are also mentioned in the text.
-    called = " ".join(f"@{each}" for each in mobiles)
+    called = " ".join(f"@{mobile}" for mobile in mobiles)
     text = "\n".join([message.within(MOST_BYTES - len(called) - 1), called]).rstrip()
     return json_call(
         url,

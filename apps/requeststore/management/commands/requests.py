@@ -200,7 +200,7 @@ class Command(BaseCommand):
         yard = shared_request_store()
         bound = biz_named(yard, options["biz"])
         now = yard.now()
-        ids = [id_named(each) for each in options["ids"]] or None
+        ids = [id_named(option) for option in options["ids"]] or None
         done = reopen_requests(
             bound,
             actor=None,

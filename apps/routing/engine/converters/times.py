@@ -16,7 +16,7 @@ _MOST_CHARACTERS: Final = 100
 # Unix time of the year 5138. Larger numbers are read as milliseconds.
 _MOST_SECONDS: Final = 100_000_000_000
 # ``strptime`` raises ValueError for an invalid format and for a text that does not match it;
-# only the message tells them apart.
+# only the message distinguishes them.
 _WRONG_FORMAT: Final = re.compile("bad directive|stray %|is a duplicate|redefinition")
 # Values that spiders write for "no time".
 _NOTHING: Final = frozenset({None, ""})

@@ -113,12 +113,12 @@ class RabbitInbound:
     def ack(self, handles: Sequence[Handle]) -> None:
         subscription = self._subscription
         if subscription is not None and not self._closed.is_set():
-            subscription.ack([each for each in handles if isinstance(each, Delivery)])
+            subscription.ack([handle for handle in handles if isinstance(handle, Delivery)])
 
     def back(self, handles: Sequence[Handle]) -> None:
         subscription = self._subscription
         if subscription is not None and not self._closed.is_set():
-            given = [each for each in handles if isinstance(each, Delivery)]
+            given = [handle for handle in handles if isinstance(handle, Delivery)]
             # Requeue in the original order, because the server redelivers in the order received.
             subscription.requeue(sorted(given, key=_number))
 

@@ -89,7 +89,7 @@ def make(rule: Rule, context: Context) -> Inbound:
     """Create the inbound of a rule. Raises ``BadInit``, ``UnknownClass`` or ``BrokenClass``."""
     problems = [each for each in check(rule) if not each.warning]
     if problems:
-        raise BadInit("; ".join(each.text for each in problems))
+        raise BadInit("; ".join(problem.text for problem in problems))
     if not is_polled(rule.cls):
         raise BadInit(f"{rule.cls} is not polled")
     made: Inbound = find(rule.cls)(context, rule.init)
@@ -169,4 +169,4 @@ def _fits(value: Any, wanted: type) -> bool:
 
 
 def _others() -> dict[str, EntryPoint]:
-    return {each.name: each for each in entry_points(group=GROUP)}
+    return {point.name: point for point in entry_points(group=GROUP)}

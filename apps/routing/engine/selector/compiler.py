@@ -237,7 +237,7 @@ class _Writer:
             case Compare():
                 return self._compare(node)
             case Both():
-                parts = f" {node.word} ".join([self._write(one) for one in node.operands])
+                parts = f" {node.word} ".join([self._write(operand) for operand in node.operands])
                 return f"({parts})"
             case Not():
                 return f"(not {self._write(node.operand)})"
@@ -278,7 +278,7 @@ class _Writer:
         if isinstance(known, str):
             return f"({left} in {self._constant(known)})"
         entries = tuple(known)
-        if len(entries) < _LONG_LIST or not all(type(one) in values.SCALARS for one in entries):
+        if len(entries) < _LONG_LIST or not all(type(entry) in values.SCALARS for entry in entries):
             return f"({left} in {self._constant(entries)})"
         variable = self._variable()
         found = self._constant(frozenset(entries))
@@ -290,7 +290,7 @@ class _Writer:
     def _call(self, node: Call) -> str:
         if node.function == "matches":
             return f"{self._constant(node.pattern.found)}({self._write(node.arguments[0])})"
-        arguments = [self._write(one) for one in node.arguments]
+        arguments = [self._write(argument) for argument in node.arguments]
         if node.function == "int":
             variable = self._variable()
             usual = f"{variable} if type({variable} := {arguments[0]}) is int"

@@ -67,7 +67,7 @@ class SelectorExplanation:
     @property
     def failing(self) -> tuple[Condition, ...]:
         """Return the conditions that made the selector fail; empty if it matches."""
-        return tuple(one for one in self.conditions if one.failing)
+        return tuple(condition for condition in self.conditions if condition.failing)
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-serializable data, without the tree: its nodes repeat each other's text."""
@@ -76,7 +76,7 @@ class SelectorExplanation:
             "matches": self.whole.matches,
             "error": self.whole.error,
             "error_offset": self.whole.error_offset,
-            "conditions": [one.as_dict() for one in self.conditions],
+            "conditions": [condition.as_dict() for condition in self.conditions],
         }
 
 
@@ -100,7 +100,7 @@ def explain_conditions(text: str, item: dict[str, Any]) -> SelectorExplanation:
 
 
 def _pairs(node: Node, told: PartExplanation) -> Iterator[tuple[Node, PartExplanation]]:
-    inner = (one for one in children(node) if not isinstance(one, Constant))
+    inner = (child for child in children(node) if not isinstance(child, Constant))
     yield from zip(inner, told.parts, strict=True)
 
 
@@ -134,7 +134,7 @@ def _failing(node: Node, told: PartExplanation, *, wanted: bool = True) -> Itera
 
 
 def _note(told: PartExplanation) -> str:
-    return told.note or next((note for one in told.parts if (note := _note(one))), "")
+    return told.note or next((note for part in told.parts if (note := _note(part))), "")
 
 
 def _values(node: Node, told: PartExplanation) -> Iterator[Value]:

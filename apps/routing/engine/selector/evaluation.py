@@ -117,13 +117,13 @@ class _Walk:
     def outline(self, node: Node) -> PartExplanation:
         """Return the tree of parts, without constants, before the evaluation."""
         start, end = self._parsed.span(node)
-        inner = [one for one in children(node) if not isinstance(one, Constant)]
+        inner = [child for child in children(node) if not isinstance(child, Constant)]
         return PartExplanation(
             self._parsed.text[start:end], start, parts=[self.outline(one) for one in inner]
         )
 
     def value(self, node: Node, told: PartExplanation) -> Any:
-        """Evaluate a part, record the result in ``told`` and return the value."""
+        """Evaluate a part, record the result in its explanation and return the value."""
         parts = iter(told.parts)
         try:
             found, state = self._look(node, parts)
@@ -167,7 +167,7 @@ class _Walk:
             case Call():
                 if node.pattern is not None:
                     return node.pattern.found(look(node.arguments[0])), None
-                arguments = [look(one) for one in node.arguments]
+                arguments = [look(argument) for argument in node.arguments]
                 return _FUNCTIONS[node.function](*arguments), None
 
     @staticmethod

@@ -101,21 +101,21 @@ def build(entries: Iterable[Entry], function: Callable[[Node], Test]) -> Candida
     """
     everything = list(entries)
     always: set[int] = set()
-    found: list[_Found] = []
+    found: list[_SelectorTerm] = []
     for number, entry in enumerate(everything):
         terms = terms_of(entry.root) if len(everything) >= MIN_SELECTORS else None
         if terms is None or not all(terms):
             always.add(number)
         else:
-            found += [_Found(number, _narrow(term), len(terms) == 1) for term in terms]
-    groups: dict[tuple[Key, ...], list[_Found]] = defaultdict(list)
+            found += [_SelectorTerm(number, _narrow(term), len(terms) == 1) for term in terms]
+    groups: dict[tuple[Key, ...], list[_SelectorTerm]] = defaultdict(list)
     for one, keys in zip(found, _homes(found), strict=True):
         if keys:
             groups[keys].append(one)
         else:
             always.add(one.number)
 
-    def hit(one: _Found, keys: set[Key]) -> Hit:
+    def hit(one: _SelectorTerm, keys: set[Key]) -> Hit:
         entry = everything[one.number]
         left = _left(entry.root, keys) if one.alone else [entry.root]
         return entry.rule, function(_all_of(left)) if left else None
@@ -129,7 +129,7 @@ def build(entries: Iterable[Entry], function: Callable[[Node], Test]) -> Candida
     return Candidates(find, keys_read, failures, tables)
 
 
-def _table(keys: tuple[Key, ...], group: list[tuple[_Found, Hit]]) -> Table:
+def _table(keys: tuple[Key, ...], group: list[tuple[_SelectorTerm, Hit]]) -> Table:
     """Build a table. Values that all selectors require are tested once, before the lookup."""
     first = group[0][0].term
     same = {key: first[key] for key in keys if all(one.term[key] == first[key] for one, _ in group)}
@@ -157,8 +157,11 @@ def _nested(rows: dict[tuple[Any, ...], dict[int, Hit]]) -> dict[Any, Any]:
     return nested
 
 
-class _Found(NamedTuple):
-    """Term of the selector ``number``; ``alone`` if the selector has no other term."""
+class _SelectorTerm(NamedTuple):
+    """Indexable condition (key and value) of one selector of the rule set.
+
+    ``number`` is the selector's index; ``alone``: the selector has no other such condition.
+    """
 
     number: int
     term: Term
@@ -266,7 +269,7 @@ def _order(key: Key) -> tuple[str, bool]:
     return repr(key.path), key.whole
 
 
-def _homes(found: list[_Found]) -> list[tuple[Key, ...]]:
+def _homes(found: list[_SelectorTerm]) -> list[tuple[Key, ...]]:
     """Choose the keys of the table for each term: all of its keys if that set is common.
 
     Otherwise a single key, or () for no table if that key is rare as well.

@@ -165,7 +165,7 @@ class _Reader:
 
     def _both(self, node: ast.BoolOp, depth: int) -> Node:
         word = "and" if isinstance(node.op, ast.And) else "or"
-        operands = [self._read(one, depth + 1) for one in node.values]
+        operands = [self._read(value, depth + 1) for value in node.values]
         return Both(self._at(node), word, operands)
 
     def _unary(self, node: ast.UnaryOp, depth: int) -> Node:
@@ -199,11 +199,11 @@ class _Reader:
 
     def _list(self, node: ast.List | ast.Tuple, depth: int) -> Node:
         found: list[Any] = []
-        for one in node.elts:
-            part = self._read(one, depth + 1)
+        for elt in node.elts:
+            part = self._read(elt, depth + 1)
             if not isinstance(part, Constant):
                 self._refuse(
-                    "list", "a list may contain only strings, numbers, True, False and None", one
+                    "list", "a list may contain only strings, numbers, True, False and None", elt
                 )
             found.append(part.value)
         return Constant(self._at(node), found)
@@ -248,7 +248,7 @@ class _Reader:
         if node.keywords or len(node.args) != count:
             self._refuse("arguments", f"{name}() takes {count} positional argument(s)", node)
         self._spend(cost, node)
-        arguments = [self._read(one, depth + 1) for one in node.args]
+        arguments = [self._read(arg, depth + 1) for arg in node.args]
         pattern = self._pattern(node, arguments[1]) if name == "matches" else None
         return Call(self._at(node), name, arguments, pattern)
 

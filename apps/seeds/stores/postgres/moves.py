@@ -109,7 +109,7 @@ def restore(
         for index, one in zip(places, hashes, strict=True):
             rows.setdefault(one, _whole(one, seeds[index], turns[index]))
         inserted = put(cursor, frontier, segment, list(rows.values()))
-        there = known_since(cursor, frontier, segment, [one for one in rows if one not in inserted])
+        there = known_since(cursor, frontier, segment, [row for row in rows if row not in inserted])
         if len(there) + len(inserted) != len(rows):
             # Forgotten between insert and query, so it is new after all.
             raise TryAgain

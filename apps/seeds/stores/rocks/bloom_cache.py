@@ -109,7 +109,7 @@ class BloomFilterCache:
             )
         except FilterUnreadable as reason:
             logger.warning(
-                "filter of segment %d: %s; it is built again, the store tells duplicates meanwhile",
+                "filter of segment %d: %s; it is built again, the store finds duplicates meanwhile",
                 segment,
                 reason,
             )

@@ -96,7 +96,7 @@ class Command(BaseCommand):
                 self.stderr.write(f"warning: {line}: {each}" if line else f"warning: {each}")
         errors = services.errors_of(tried.problems)
         if errors:
-            raise CommandError("\n".join(str(each) for each in errors), returncode=BAD_INPUT)
+            raise CommandError("\n".join(str(error) for error in errors), returncode=BAD_INPUT)
         changes, newest = tried.changes, configuration.newest if configuration else 0
         if options["dry_run"]:
             self._lines(changes)
@@ -204,8 +204,8 @@ class Command(BaseCommand):
         )
 
     def _lines(self, changes: Iterable[object]) -> None:
-        for each in changes:
-            self.stdout.write(str(each))
+        for change in changes:
+            self.stdout.write(str(change))
 
 
 # --- arguments ----------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def _read(kind: services.ConfigKind, file: str) -> Data:
             return kind.read(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
         return kind.read_file(Path(file))
     except services.Unreadable as error:
-        lines = "\n".join(str(each) for each in error.problems)
+        lines = "\n".join(str(problem) for problem in error.problems)
         raise CommandError(lines, returncode=BAD_INPUT) from error
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror}", returncode=BAD_INPUT) from error

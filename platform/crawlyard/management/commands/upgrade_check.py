@@ -24,13 +24,13 @@ class Command(BaseCommand):
         """Print a table; exit status 1 when an item is bad."""
         items = check()
         if options["json"]:
-            self.stdout.write(json.dumps([dataclasses.asdict(each) for each in items]))
+            self.stdout.write(json.dumps([dataclasses.asdict(item) for item in items]))
         else:
-            width = max(len(each.what) for each in items)
+            width = max(len(item.what) for item in items)
             for each in items:
                 self.stdout.write(f"{each.level.upper():<4} {each.what:<{width}}  {each.detail}")
                 if each.how and each.level is not UpgradeLevel.OK:
                     self.stdout.write(f"     {'':<{width}}  → {each.how}")
-        bad = sorted({each.what for each in items if each.level is UpgradeLevel.BAD})
+        bad = sorted({item.what for item in items if item.level is UpgradeLevel.BAD})
         if bad:
             raise CommandError(f"not ready: {', '.join(bad)}", returncode=1)
