@@ -86,6 +86,10 @@ _ISATAP_MARKS = frozenset({0x0000_5EFE, 0x0200_5EFE})
 _LOOPBACK = ("127.0.0.1", "::1")
 
 
+class NameUnresolved(OSError):
+    """A name without an address."""
+
+
 class AddressRefused(OSError):
     """A connection refused by the address guard.
 

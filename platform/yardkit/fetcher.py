@@ -21,7 +21,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from yardkit import addresses
-from yardkit.addresses import AddressFault, AddressRefused
+from yardkit.addresses import AddressFault, AddressRefused, NameUnresolved
 from yardkit.bridge import in_daemon_thread
 from yardkit.content import BadContent, decode_content
 from yardkit.names import CONTROL
@@ -501,13 +501,13 @@ class GuardedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Raises ``AddressRefused``, ``OSError`` (no address) or ``ValueError`` (no name)."""
+        """Raises ``AddressRefused``, ``NameUnresolved`` or ``ValueError`` (no name)."""
         async with self._places:
             verdict = await in_daemon_thread(self._check, host)
         if verdict.problem == AddressFault.MALFORMED:
             raise ValueError(f"bad URL: {host}: {verdict.reason}")
         if verdict.problem == AddressFault.UNRESOLVED:
-            raise OSError(verdict.reason)
+            raise NameUnresolved(verdict.reason)
         if verdict.problem:
             raise AddressRefused(f"{host}: {verdict.reason}")
         return [

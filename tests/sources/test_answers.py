@@ -146,7 +146,7 @@ def test_wrong_passwords_fail_at_once_and_are_not_told(yard: Yard, double: Octop
         ({"credentials": "gone"}, "credentials gone do not exist"),
         ({"base_url": "http://169.254.169.254"}, "SOURCES_ALLOWED_NETWORKS"),
         ({"task_id": "unknown"}, "task_invalid"),
-        ({"base_url": "http://127.0.0.1:1", "retries": 1}, "no response (connection)"),
+        ({"base_url": "http://127.0.0.1:1", "retries": 1}, "no response (refused)"),
     ],
 )
 def test_settings_that_lead_nowhere_are_told(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from yardkit import charsets, text_filters
 from yardkit.fetcher import Fetched
-from yardkit.protocol import CutRule, DownloaderSettings, FailureKind
+from yardkit.protocol import CutRule, DownloaderSettings, FailureKind, header_pairs
 from yardkit.text_filters import TextFilter, resolve_entities
 from yardspider import Response
 
@@ -23,7 +23,7 @@ PAGE = "<html><b>first</b> <i> 二 </i> <b>third</b></html>"
 def fetched(body: str | bytes = PAGE, content_type: str = "text/html", **changes: Any) -> Fetched:
     raw = body.encode() if isinstance(body, str) else body
     headers = [("X-First", "1")] + ([("Content-Type", content_type)] if content_type else [])
-    answer = Fetched("http://h/", 200, headers, raw, FailureKind.NONE, "", 1.5, False)
+    answer = Fetched("http://h/", 200, header_pairs(headers), raw, FailureKind.NONE, "", 1.5, False)
     return dataclasses.replace(answer, **changes)
 
 

@@ -21,7 +21,7 @@ from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
 from apps.agents.downloader.fetchers.dialer import Dialer, ProxyAddress, ProxyError, Streams
-from yardkit.addresses import AddressRefused, Network
+from yardkit.addresses import AddressRefused, NameUnresolved, Network
 from yardkit.fetcher import GuardedResolver
 from yardkit.protocol import FailureKind
 
@@ -216,6 +216,8 @@ class EgressProxy:
             kind = FailureKind.TIMEOUT
         elif isinstance(error, ValueError):
             kind = FailureKind.BAD_REQUEST
+        elif isinstance(error, NameUnresolved):
+            kind = FailureKind.DNS
         elif isinstance(error, ConnectionRefusedError):
             kind = FailureKind.REFUSED
         elif isinstance(error, ConnectionResetError):

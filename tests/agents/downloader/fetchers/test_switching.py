@@ -17,7 +17,7 @@ from tests.agents.downloader.fetchers.test_proxies import parsed
 from tests.agents.downloader.fetchers.test_types import HTML, of_every_type
 from tests.yardkit.web_server import Seen, WebServer, page, serve
 from yardkit.fetcher import Fetched
-from yardkit.protocol import FailureKind
+from yardkit.protocol import FailureKind, header_pairs
 
 PATTERN = r"^HTTP 403\n|captcha|请验证"
 BUSY = page(b"captcha", status="429 Slow down", headers=HTML | {"Retry-After": "17"})
@@ -26,7 +26,9 @@ GOOD = page(b"<p>wanted</p>", headers=HTML)
 
 def answer(body: bytes, status: int = 200, content_type: str = "") -> Fetched:
     headers = [("Content-Type", content_type)] if content_type else []
-    return Fetched("http://a/", status, headers, body, FailureKind.NONE, "", 0.0, False)
+    return Fetched(
+        "http://a/", status, header_pairs(headers), body, FailureKind.NONE, "", 0.0, False
+    )
 
 
 @pytest.fixture

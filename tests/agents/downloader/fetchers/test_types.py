@@ -138,7 +138,7 @@ async def test_names_are_judged_by_what_they_resolve_to(
     assert "10.0.0.1" in refused.error
     assert (await get(fetcher, f"http://here.example:{site.port}/")).status == 200
     nowhere = await get(fetcher, "http://nowhere.example/")
-    assert nowhere.failure == FailureKind.CONNECTION, nowhere
+    assert nowhere.failure == FailureKind.DNS, nowhere
 
 
 @of_every_type
@@ -249,9 +249,13 @@ async def test_connection_failures(kind: str, site: WebServer, opener: Opener) -
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-        for url in (f"http://127.0.0.1:{port}/", f"https://127.0.0.1:{port}/", site.url("/cut")):
+        for url, failure in (
+            (f"http://127.0.0.1:{port}/", FailureKind.REFUSED),
+            (f"https://127.0.0.1:{port}/", FailureKind.REFUSED),
+            (site.url("/cut"), FailureKind.RESET),
+        ):
             fetched = await get(fetcher, url, timeout_seconds=10.0)
-            assert fetched.failure == FailureKind.CONNECTION, (url, fetched)
+            assert fetched.failure == failure, (url, fetched)
 
 
 @of_every_type
@@ -259,7 +263,7 @@ async def test_a_certificate_nobody_vouches_for(kind: str, opener: Opener, tmp_p
     """It is seen through the gate, so TLS reaches from the client to the target."""
     async with serve_tls(tmp_path) as port:
         fetched = await get(opener(kind), f"https://127.0.0.1:{port}/")
-    assert fetched.failure == FailureKind.CONNECTION, fetched
+    assert fetched.failure == FailureKind.TLS, fetched
     assert "cert" in fetched.error.lower(), fetched
 
 
