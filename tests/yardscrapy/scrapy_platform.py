@@ -14,15 +14,19 @@ from tests.e2e.daemon_processes import ROOT, Daemons
 
 PROJECTS = Path(__file__).parent / "projects"
 LOOPBACK = ["127.0.0.0/8"]
+# A host of this machine that the center is polite to: it has a rule.
+POLITE_HOST = "127.0.0.2"
 ADDONS = {"yardscrapy.addon.CrawlyardAddon": 100_000}
 # One process makes them all: it takes two seconds to start.
 _RUNS = 60
 _MAKE_RUNS = f"""
 import json
 from django.conf import settings
+from apps.agents.hosts.models import HostRule
 from apps.jobs.states import RunState
 from tests.jobs.factories import make_job, make_project, make_run
 from yardkit.tokens import sign_run_token
+HostRule.objects.create(host={POLITE_HOST!r}, requests_per_second=100, concurrency=10)
 project = make_project(allowed_networks={LOOPBACK!r})
 jobs = [make_job(project=project) for _ in range({_RUNS})]
 runs = [make_run(job=job, state=RunState.RUNNING).pk for job in jobs]
