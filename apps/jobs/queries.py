@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.db.models import Count
@@ -16,6 +16,8 @@ from apps.jobs.engine.cron import next_times, parse_cron, zone_of
 from apps.jobs.models import Job, PlannedRun, Run, Schedule
 from apps.jobs.runners.spider_files import classes_in, has_module, module_file, modules_in, similar
 from apps.jobs.states import ACTIVE, PlanOutcome
+from apps.projects.models import Image, ImageDescription
+from apps.projects.states import SpiderKind
 
 # Number of next times, and of planned runs that did not start on time, on a page.
 NEXT_TIMES: Final = 5
@@ -57,14 +59,20 @@ def run_facts(runs: Iterable[int]) -> dict[int, RunFacts]:
 def spider_error(*, spider: str, image: object, command: Sequence[str]) -> str:
     """Return why the spider of a job cannot be found; "" if it is found or cannot be checked.
 
-    Only a run without an image takes its spider from ``SPIDERS_DIR``, and only a process that has
-    spiders in that folder can check it.
+    An image is checked by its description, if it has one. Only a run without an image takes its
+    spider from ``SPIDERS_DIR``, and only a process that has spiders in that folder can check it.
     """
+    if command or not spider:
+        return ""
+    if isinstance(image, Image):
+        return _missing_in(image, spider)
     folder = Path(settings.SPIDERS_DIR)
     modules = modules_in(folder)
-    if image is not None or command or not spider or not modules:
+    if not modules:
         return ""
-    module, _separator, name = spider.partition(":")
+    module, separator, name = spider.partition(":")
+    if not separator:
+        return ""
     if not has_module(module, [str(folder)]):
         text = _("SPIDERS_DIR has no module %(name)s.") % {"name": module}
         return f"{text} {_hint(module, modules)}"
@@ -74,6 +82,32 @@ def spider_error(*, spider: str, image: object, command: Sequence[str]) -> str:
         return ""
     text = _("Module %(module)s has no class %(name)s.") % {"module": module, "name": name}
     return f"{text} {_hint(name, names)}"
+
+
+def image_description(image: Image | None) -> ImageDescription | None:
+    """Return the description of an image; None if it has none."""
+    return None if image is None else ImageDescription.objects.filter(image=image).first()
+
+
+def imported_spider_error(job: Job, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Return why the image of an imported job lacks its spider; "" if neither changes."""
+    names = ("spider", "image", "command")
+    if job.image is None or all(before.get(name) == after[name] for name in names):
+        return ""
+    return spider_error(spider=job.spider, image=job.image, command=job.command)
+
+
+def _missing_in(image: Image, spider: str) -> str:
+    """Return why an image lacks a spider; "" if it has it, or if that is unknown."""
+    described = image_description(image)
+    if described is None or spider in described.names:
+        return ""
+    broken = {error["module"] for error in described.errors}
+    # Modules that could not be imported may define it: they may need the job's environment.
+    if broken and (described.kind == SpiderKind.SCRAPY or spider.partition(":")[0] in broken):
+        return ""
+    text = _("The image %(image)s has no spider %(name)s.") % {"image": image, "name": spider}
+    return f"{text} {_hint(spider, described.names)}" if described.names else text
 
 
 def _hint(name: str, names: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
-from apps.jobs.arguments import parse_arguments, parse_json
+from apps.jobs.arguments import parse_json
 from apps.jobs.models import parse_cookies
 from apps.jobs.models.execution_rules import validate_environment
 from apps.jobs.models.typed_texts import (
@@ -76,16 +76,6 @@ class JsonTextField(TypedField):
     def show(self, value: Any) -> str:
         """Return indented JSON."""
         return json.dumps(value, indent=2, ensure_ascii=False)
-
-
-class ArgumentsFormField(JsonTextField):
-    """Field for spider arguments: a JSON object."""
-
-    nothing: ClassVar[Any] = {}
-
-    def parse(self, text: str) -> dict[str, Any]:
-        """Parse a JSON object; an empty text is an empty object."""
-        return parse_arguments(text)
 
 
 class CutRulesFormField(JsonTextField):

@@ -9,13 +9,19 @@ from django import forms
 from django.conf import settings
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
-from unfold.widgets import INPUT_CLASSES, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
+from unfold.widgets import (
+    INPUT_CLASSES,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+)
 
 from apps.jobs.admin import fields
 from apps.jobs.admin.images import FrontierField, ImageField
+from apps.jobs.admin.spiders import ArgumentsFormField, ArgumentsInput, spider_choices
 from apps.jobs.errors import JobNameTaken, SecretsUnreadable
 from apps.jobs.models import OPTIONS, Job
-from apps.jobs.queries import spider_error
+from apps.jobs.queries import image_description, spider_error
 from apps.projects.models import Image, Project
 from apps.runtime.fields import CLEAR, SecretInput
 from apps.seeds.models import Frontier
@@ -62,10 +68,10 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             "No shell runs it. Instead of a spider."
         ),
     )
-    arguments = fields.ArgumentsFormField(
+    arguments = ArgumentsFormField(
         label=_("Arguments"),
         required=False,
-        widget=_area(5),
+        widget=ArgumentsInput(attrs={"rows": 5, "spellcheck": "false"}),
         help_text=_(
             'A JSON object the spider receives, such as {"start": "https://example.org/"}.'
         ),
@@ -179,6 +185,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         self.secret_changes: dict[str, str | None] = {}
         if "image" in self.fields:
             self._offer_images()
+            self._offer_spiders()
         if "frontier" in self.fields:
             self._offer_frontiers()
         if "secrets" in self.fields:
@@ -194,6 +201,28 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             # This form can change the project, so images of other projects are valid too.
             rows = rows | Image.objects.filter(project__in=self.projects, removed_at=None)
         self.fields["image"].queryset = rows.select_related("project")  # type: ignore[attr-defined]
+
+    def _offer_spiders(self) -> None:
+        """List the spiders of the chosen image and draw the arguments of the chosen one."""
+        described = image_description(self._chosen_image())
+        if described is None:
+            return
+        name = str(self["spider"].value() or "")
+        self.fields["spider"].widget = UnfoldAdminSelectWidget(
+            choices=spider_choices(described, name)
+        )
+        self.fields["spider"].help_text = _("The spiders that the image describes.")
+        spider = described.spider(name)
+        if spider is not None:
+            self.fields["arguments"].widget.arguments = spider["arguments"]
+
+    def _chosen_image(self) -> Image | None:
+        field: Any = self.fields["image"]
+        try:
+            chosen: Image | None = field.to_python(self["image"].value())
+        except forms.ValidationError:
+            return None
+        return chosen
 
     def _offer_frontiers(self) -> None:
         rows = Frontier.objects.filter(project__in=self.projects)

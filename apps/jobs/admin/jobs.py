@@ -7,7 +7,8 @@ from typing import Any, cast
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import F, Model, OuterRef, QuerySet, Subquery
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.forms import Script
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.loader import render_to_string
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
@@ -15,7 +16,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_GET, require_POST
 from unfold.decorators import display
 
 from apps.access.admin import ProjectScopedAdmin
@@ -30,6 +31,7 @@ from apps.jobs.admin.job_actions import JobActions
 from apps.jobs.admin.job_filters import JobImageFilter, TagFilter
 from apps.jobs.admin.job_import import import_page
 from apps.jobs.admin.links import JobLinkInline
+from apps.jobs.admin.spiders import drawn_fields
 from apps.jobs.arguments import parse_arguments
 from apps.jobs.errors import JobRunning
 from apps.jobs.models import Job, Run
@@ -152,6 +154,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
 
     class Media:
         css = {"all": ["dashboard/dashboard.css", "jobs/jobs.css"]}
+        js = [Script("jobs/spiders.js", defer=True)]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
         """Annotate jobs with their newest run and next planned time."""
@@ -191,6 +194,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
             path("<int:pk>/start", view(require_POST(self.start_view)), name="jobs_job_start"),
             path("<int:pk>/clone", view(require_POST(self.clone_view)), name="jobs_job_clone"),
             path("import", view(self.import_view), name="jobs_job_import"),
+            path("spiders", view(require_GET(self.spiders_view)), name="jobs_job_spiders"),
             *super().get_urls(),
         ]
 
@@ -331,6 +335,16 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
         """Show the import page."""
         context = {**self.admin_site.each_context(request), "opts": self.opts, "media": self.media}
         return import_page(request, context)
+
+    def spiders_view(self, request: HttpRequest) -> HttpResponse:
+        """Return the fields of spider and arguments for an image and a spider."""
+        if not self.has_edit_permission(request):
+            raise PermissionDenied
+        form_class = self.get_form(request)
+        chosen = {name: request.GET.get(name, "") for name in ("image", "spider")}
+        form = form_class(initial=chosen)
+        drawn = drawn_fields("arguments", form.fields["arguments"].declared, {})
+        return JsonResponse({"spider": str(form["spider"]), "arguments": str(drawn)})
 
     def _job(self, request: HttpRequest, pk: int, role: Role) -> Job:
         rows = Job.objects.visible_to(request.user).select_related("project")

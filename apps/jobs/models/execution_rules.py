@@ -6,12 +6,15 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from apps.jobs.runners.spider_files import scrapy_environment
 from yardkit.names import CONTROL, is_variable
 
 MAX_WORDS: Final = 200
@@ -214,7 +217,17 @@ def execution_contradictions(values: Mapping[str, Any]) -> dict[str, str]:
     whole = "spider" in values and "command" in values and "image" in values
     if whole and not (values["spider"] or values["command"] or image):
         errors["spider"] = gettext("Enter a spider or a command, or choose an image.")
+    spider = str(values.get("spider") or "")
+    if whole and spider and ":" not in spider and not image and not _has_scrapy_project():
+        errors["spider"] = gettext(
+            "Write it as module:Class, for example yardspider.spiders:SiteSpider. The name of a "
+            "Scrapy spider needs an image, or a scrapy.cfg in SPIDERS_DIR."
+        )
     both = sorted(set(values.get("environment") or ()) & set(values.get("secret_names") or ()))
     if both:
         errors["environment"] = gettext("%(name)s is already a secret.") % {"name": both[0]}
     return errors
+
+
+def _has_scrapy_project() -> bool:
+    return bool(scrapy_environment(Path(settings.SPIDERS_DIR)))

@@ -62,11 +62,18 @@ class Job(Restorable, ScheduleOptions, ExecutionOptions, DownloadOptions):
         _("spider"),
         max_length=200,
         blank=True,
-        help_text=_("module:Class, importable in the image or from SPIDERS_DIR."),
+        help_text=_(
+            "module:Class, importable in the image or from SPIDERS_DIR; or the name of a "
+            "Scrapy spider."
+        ),
         validators=[
             RegexValidator(
-                r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z",
-                _("Write it as module:Class, for example yardspider.site:SiteSpider."),
+                # The second is the name of a Scrapy spider.
+                r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|\w([^:\x00-\x1f\x7f]*[^:\s])?)\Z",
+                _(
+                    "Write it as module:Class, for example yardspider.spiders:SiteSpider, or as "
+                    "the name of a Scrapy spider."
+                ),
             )
         ],
     )

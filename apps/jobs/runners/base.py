@@ -92,6 +92,13 @@ class RunExit:
     failed: int | None = None
 
 
+def spider_program(python: str, spider: str) -> list[str]:
+    """Return the command line of a spider: ours is ``module:Class``, Scrapy's is a name."""
+    if ":" in spider:
+        return [python, "-m", "yardspider", "run", spider]
+    return [python, "-m", "yardscrapy", "crawl", spider]
+
+
 class RunHandle(Protocol):
     """Handle of a started execution."""
 

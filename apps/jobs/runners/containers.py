@@ -10,7 +10,7 @@ from typing import Any, Final
 from docker import APIClient
 from docker.types import LogConfig, Mount
 
-from apps.jobs.runners.base import BOOT, RUN, RUN_DIR, RunSpec
+from apps.jobs.runners.base import BOOT, RUN, RUN_DIR, RunSpec, spider_program
 
 LABEL: Final = "crawlyard."
 RUN_LABEL: Final = "crawlyard.run"
@@ -58,9 +58,7 @@ def container_options(
 
     The image's own entry point is kept only if the job has neither command nor spider.
     """
-    program = [*spec.command] or (
-        ["python3", "-m", "yardspider", "run", spec.spider] if spec.spider else []
-    )
+    program = [*spec.command] or (spider_program("python3", spec.spider) if spec.spider else [])
     uid, gid = user()
     return {
         "image": image,

@@ -21,11 +21,20 @@ from typing import Final
 
 import psutil
 
-from apps.jobs.runners.base import BOOT, RUN, RUN_DIR, CannotRun, RunExit, RunHandle, RunSpec
+from apps.jobs.runners.base import (
+    BOOT,
+    RUN,
+    RUN_DIR,
+    CannotRun,
+    RunExit,
+    RunHandle,
+    RunSpec,
+    spider_program,
+)
 from apps.jobs.runners.bootstrap import bootstrap_argv, mark_file, read_status
 from apps.jobs.runners.log_sources import FileLog, LogSource
 from apps.jobs.runners.outputs import EXIT_FILE, LOG_FILE, log_file, read_exit
-from apps.jobs.runners.spider_files import has_module, modules_in, similar
+from apps.jobs.runners.spider_files import has_module, modules_in, scrapy_environment, similar
 
 # The only variables that a run inherits from the runner.
 INHERITED: Final = (
@@ -103,7 +112,8 @@ class ProcessRunner:
         if not (spec.command or spec.spider):
             raise CannotRun("the job names neither an image nor a command nor a spider")
         module = spec.spider.partition(":")[0]
-        if not spec.command and not has_module(module, spec.python_path):
+        ours = not spec.command and ":" in spec.spider
+        if ours and not has_module(module, spec.python_path):
             raise CannotRun(_no_module(module, Path(spec.python_path[-1])))
         return True
 
@@ -126,7 +136,10 @@ class ProcessRunner:
         environment["PYTHONPATH"] = os.pathsep.join(spec.python_path)
         environment["PYTHONUNBUFFERED"] = "1"
         environment |= {RUN_DIR: str(spec.folder), RUN: str(spec.run), BOOT: spec.boot}
-        program = [*spec.command] or [sys.executable, "-m", "yardspider", "run", spec.spider]
+        program = [*spec.command] or spider_program(sys.executable, spec.spider)
+        if spec.spider and ":" not in spec.spider and spec.python_path:
+            # A run has a folder of its own, where Scrapy would find no scrapy.cfg.
+            environment = {**scrapy_environment(Path(spec.python_path[-1])), **environment}
         with _new_log(spec).open("ab") as log:
             process = subprocess.Popen(
                 bootstrap_argv(spec.folder, spec.boot, program, guarded=bool(spec.command)),

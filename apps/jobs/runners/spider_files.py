@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import configparser
 import difflib
 import importlib.util
 from collections.abc import Iterable, Iterator, Sequence
@@ -74,6 +75,16 @@ def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
                 yield from _bound(getattr(node, name, []))
             for handler in getattr(node, "handlers", []):
                 yield from _bound(handler.body)
+
+
+def scrapy_environment(folder: Path) -> dict[str, str]:
+    """Return the variable that names the settings of a folder's ``scrapy.cfg``; {} without one."""
+    config = configparser.ConfigParser()
+    try:
+        config.read(folder / "scrapy.cfg", encoding="utf-8")
+        return {"SCRAPY_SETTINGS_MODULE": config["settings"]["default"]}
+    except (KeyError, configparser.Error, UnicodeDecodeError):
+        return {}
 
 
 def similar(name: str, names: Sequence[str]) -> list[str]:

@@ -30,6 +30,7 @@ from apps.jobs.engine.portable import (
 from apps.jobs.engine.yaml_files import read_yaml, write_yaml
 from apps.jobs.errors import ImportRefused, TooManyJobs
 from apps.jobs.models import OPTIONS, Job
+from apps.jobs.queries import imported_spider_error
 from apps.jobs.services.jobs import create_job, update_job
 from apps.projects.models import Image, Project
 from apps.seeds.models import Frontier
@@ -405,6 +406,9 @@ class _Planner:
             setattr(job, name, value)
         found_wrong = self._check(entry, job)
         after = portable(job)
+        if error := imported_spider_error(job, before, after):
+            self._refuse(entry, "spider", error)
+            found_wrong = True
         if exists:
             # Reset the object to the stored values; only ``given`` is applied later.
             for name, value in stored.items():
