@@ -10,9 +10,14 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from apps.jobs.models import Job
+from apps.jobs.models import Job, Run
 from apps.projects.models import Project
-from apps.queuestats.querysets import FailedRequestQuerySet, QueueStateQuerySet, SeriesQuerySet
+from apps.queuestats.querysets import (
+    FailedRequestQuerySet,
+    QueueStateQuerySet,
+    RunStatsQuerySet,
+    SeriesQuerySet,
+)
 
 # Longer labels are truncated and end in a digest.
 LABEL_CHARACTERS = 200
@@ -144,6 +149,32 @@ class FailedRequest(models.Model):
 
     def __str__(self) -> str:
         return self.url
+
+
+class RunStats(models.Model):
+    """Statistics that a run's own framework keeps, such as Scrapy's, of its newest execution."""
+
+    run = models.OneToOneField(
+        Run, on_delete=models.CASCADE, related_name="+", verbose_name=_("run")
+    )
+    project = models.ForeignKey(
+        Project, on_delete=models.CASCADE, related_name="+", verbose_name=_("project")
+    )
+    boot = models.CharField(max_length=32)
+    seq = models.BigIntegerField()
+    # By name: numbers, texts, booleans, nulls.
+    stats = models.JSONField(_("statistics"), default=dict)
+    updated_at = models.DateTimeField(_("updated at"))
+
+    objects = RunStatsQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("run statistics")
+        verbose_name_plural = _("run statistics")
+        ordering = ["-run"]
+
+    def __str__(self) -> str:
+        return f"run:{self.run_id}"
 
 
 class SeriesKind(models.TextChoices):

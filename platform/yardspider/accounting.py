@@ -62,6 +62,7 @@ class CrawlAccounting:
 
     ``unanswered``: failed requests that had no answer from center or agents after all retries.
     ``dropped``: items that were given up before they were sent, by reason.
+    ``stats``: statistics of another framework, by name.
     ``coverage``: in how many items each field had a value. ``notes``: failures that are not
     confirmed yet. ``first_failures``: some to show.
     """
@@ -88,6 +89,7 @@ class CrawlAccounting:
         self.agent_ms: dict[str, float] = {}
         self.callback_ms = 0.0
         self.dropped: dict[str, int] = {}
+        self.stats: dict[str, Any] = {}
         self.coverage = FieldCoverage()
         self.notes: deque[FailureNote] = deque()
         self.first_failures: list[FailureNote] = []
@@ -145,6 +147,7 @@ class CrawlAccounting:
             callback_ms=round(self.callback_ms),
             fields=self.coverage.counts(),
             dropped=dict(self.dropped),
+            stats=self.stats,
             failures=failures,
             final=final,
         )

@@ -60,6 +60,7 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | SidebarPage]]]] = [
             ("jobs.Host", "storage"),
             ("jobs.DeletedJob", "delete"),
             ("queuestats.FailedRequest", "report"),
+            ("queuestats.RunStats", "query_stats"),
             ("queuestats.QueueState", "stacks"),
         ],
     ),

@@ -16,7 +16,7 @@ from apps.agents.states import is_alive
 from apps.jobs.models import Run, RunCommand, RunMove
 from apps.jobs.services import explain_run_placement
 from apps.jobs.states import RunAsk, RunState
-from apps.queuestats.models import FailedRequest
+from apps.queuestats.models import FailedRequest, RunStats
 from apps.queuestats.queries import CenterTotals, RunTotals, center_totals, run_totals
 from yardkit import topology
 
@@ -90,6 +90,8 @@ class RunView:
     allocation: Allocation | None
     failures: list[FailedRequest]
     failure_count: int
+    # Of the run's framework, such as Scrapy's, by name in order.
+    stats: list[tuple[str, Any]]
 
     @property
     def balanced(self) -> bool:
@@ -149,7 +151,13 @@ def run_view(run: Run, now: datetime) -> RunView:
         allocation=allocation,
         failures=list(failures[:SHOWN_FAILURES]) if counted else [],
         failure_count=counted,
+        stats=_stats(run),
     )
+
+
+def _stats(run: Run) -> list[tuple[str, Any]]:
+    row = RunStats.objects.filter(run=run).values_list("stats", flat=True).first()
+    return sorted((row or {}).items())
 
 
 def _waits_because(run: Run, now: datetime) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from rest_framework import serializers
 
 from apps.jobs.states import RunState
-from apps.queuestats.models import FailedRequest
+from apps.queuestats.models import FailedRequest, RunStats
 
 
 class CenterCountersSerializer(serializers.Serializer[Any]):
@@ -93,4 +93,16 @@ class FailedRequestSerializer(serializers.ModelSerializer[FailedRequest]):
     class Meta:
         model = FailedRequest
         fields = ["id", "url", "status", "reason", "at"]
+        read_only_fields = fields
+
+
+class RunStatsSerializer(serializers.ModelSerializer[RunStats]):
+    """Statistics of a run's framework, by name."""
+
+    job = serializers.IntegerField(source="run.job_id", help_text="ID of the job.")
+    stats = serializers.DictField(help_text="Numbers, texts, booleans and nulls, by name.")
+
+    class Meta:
+        model = RunStats
+        fields = ["id", "run", "job", "stats", "updated_at"]
         read_only_fields = fields

@@ -11,12 +11,20 @@ from apps.queuestats.api.series import (
     PointsView,
     SeriesView,
 )
-from apps.queuestats.api.views import RunCountersView, RunFailuresViewSet
+from apps.queuestats.api.views import (
+    RunCountersView,
+    RunFailuresViewSet,
+    RunStatsView,
+    RunStatsViewSet,
+)
 
 failures = RunFailuresViewSet.as_view({"get": "list"})
+all_stats = RunStatsViewSet.as_view({"get": "list"})
 urlpatterns = [
     api_path("runs/<int:run>/counters", RunCountersView.as_view(), name="run-counters"),
     api_path("runs/<int:run>/failures", failures, name="run-failures"),
+    api_path("runs/<int:run>/stats", RunStatsView.as_view(), name="run-stats"),
+    api_path("run-stats", all_stats, name="run-stats-list"),
     api_path("runs/<int:run>/series", RunSeriesView.as_view(), name="run-series"),
     api_path("jobs/<int:job>/counters", JobCountersView.as_view(), name="job-counters"),
     api_path("jobs/<int:job>/series", JobSeriesView.as_view(), name="job-series"),

@@ -11,8 +11,13 @@ from rest_framework.response import Response
 from apps.access.api.base import ApiView, ReadViewSet
 from apps.access.models import User
 from apps.jobs.models import Run
-from apps.queuestats.api.serializers import FailedRequestSerializer, RunCountersSerializer
-from apps.queuestats.models import FailedRequest
+from apps.queuestats.api.filters import RunStatsFilter
+from apps.queuestats.api.serializers import (
+    FailedRequestSerializer,
+    RunCountersSerializer,
+    RunStatsSerializer,
+)
+from apps.queuestats.models import FailedRequest, RunStats
 from apps.queuestats.queries import center_totals, run_totals
 
 
@@ -58,3 +63,24 @@ class RunFailuresViewSet(ReadViewSet[FailedRequest]):
         if getattr(self, "swagger_fake_view", False):
             return rows
         return rows.filter(owner=visible_run(self.person, self.kwargs["run"]).owner)
+
+
+class RunStatsView(ApiView):
+    """Statistics of a run's framework, such as Scrapy's."""
+
+    @extend_schema(operation_id="runs_stats_retrieve", responses=RunStatsSerializer)
+    def get(self, request: Request, run: int) -> Response:
+        """Return the statistics as last reported; 404 for a run without any."""
+        found = RunStats.objects.filter(run=visible_run(self.person, run)).first()
+        if found is None:
+            raise Http404
+        return Response(RunStatsSerializer(found).data)
+
+
+class RunStatsViewSet(ReadViewSet[RunStats]):
+    """Statistics of runs, newest run first, such as ``?stat=retry/count>10``."""
+
+    queryset = RunStats.objects.select_related("run")
+    serializer_class = RunStatsSerializer
+    filterset_class = RunStatsFilter
+    ordering = ("-id",)

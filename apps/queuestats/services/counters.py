@@ -12,7 +12,7 @@ from django.db.models import F
 
 from apps.jobs.queries import RunFacts, run_facts
 from apps.queuestats.events import COUNTERS_CHANGED
-from apps.queuestats.models import FailedRequest, RunCounter
+from apps.queuestats.models import FailedRequest, RunCounter, RunStats
 from apps.queuestats.queries import CENTER_SUMMED, SUMMED, center_totals, run_totals
 from apps.queuestats.queries.totals import BY_AGENT, sum_of
 from apps.queuestats.services.increases import JOB_SUMMED, CounterIncrease, add_increases
@@ -26,6 +26,8 @@ from yardkit.protocol import CenterCounters, RunCounters
 LAST_REPORT_SECONDS = 15.0
 # Limit of counted item fields. The SDK has the same; this one is for foreign clients.
 MAX_FIELDS = 200
+# Limit of statistics of a run's framework.
+MAX_STATS = 1000
 
 _SET: Final = "{name} = excluded.{name}"
 _RUN_VALUES: Final = {
@@ -88,6 +90,7 @@ def _store(messages: Sequence[Report], now: datetime) -> list[RejectedReport]:
             _keep_newest(of_centers, message)
     rows, increases = _write_runs(of_runs, facts, now)
     _write_centers(of_centers, now)
+    _write_stats(of_runs, facts, now)
     # A redelivered note conflicts with its unique (owner, boot, seq) and is ignored.
     FailedRequest.objects.bulk_create(failures, ignore_conflicts=True, batch_size=500)
     add_increases(increases, now=now)
@@ -202,6 +205,39 @@ def _write_centers(messages: Mapping[tuple[int, str], CenterCounters], now: date
             )
             for (run, boot), message in messages.items()
         ]
+    )
+
+
+def _write_stats(
+    messages: Mapping[tuple[int, str], RunCounters], facts: Mapping[int, RunFacts], now: datetime
+) -> None:
+    """Store the statistics of the newest execution of each run; later reports have higher numbers.
+
+    A restarted run's execution replaces that before it: its numbers begin again.
+    """
+    told = {run: message for (run, _boot), message in sorted(messages.items()) if message.stats}
+    if not told:
+        return
+    known = (
+        RunStats.objects.select_for_update().order_by("run_id").in_bulk(told, field_name="run_id")
+    )
+    rows = [
+        RunStats(
+            run_id=run,
+            project_id=facts[run].project,
+            boot=message.boot,
+            seq=message.seq,
+            stats=dict(islice(message.stats.items(), MAX_STATS)),
+            updated_at=now,
+        )
+        for run, message in told.items()
+        if run not in known or known[run].boot != message.boot or known[run].seq < message.seq
+    ]
+    RunStats.objects.bulk_create(
+        rows,
+        update_conflicts=True,
+        unique_fields=["run"],
+        update_fields=["boot", "seq", "stats", "updated_at"],
     )
 
 

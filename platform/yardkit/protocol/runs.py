@@ -100,7 +100,8 @@ class RunCounters(Message, frozen=True, kw_only=True, tag="run_counters"):
     that the spider did not take for a success, and ``agent_ms`` adds up how long their downloads
     took; ``callback_ms`` how long callbacks took, waiting included. ``fields``: in how
     many of ``items`` a field had a value; ``dropped``: how many of ``items`` were given up before
-    they were sent, by reason.
+    they were sent, by reason. ``stats``: statistics of another framework (Scrapy) by name, numbers,
+    texts and nulls; empty when there are none.
     """
 
     run: int
@@ -130,6 +131,7 @@ class RunCounters(Message, frozen=True, kw_only=True, tag="run_counters"):
     callback_ms: int = 0
     fields: dict[str, int] = {}
     dropped: dict[str, int] = {}
+    stats: dict[str, float | int | bool | str | None] = {}
     failures: list[FailureNote] = []
     final: bool = False
 
