@@ -32,7 +32,9 @@ class QueueStateQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     project_path = "project"
 
 
-_CONDITION: Final = re.compile(r"\s*(?P<name>\S.*?)\s*(?:(?P<operator>[<>!]=|[=<>])(?P<value>.*))?")
+_CONDITION: Final = re.compile(
+    r"\s*(?P<name>[^\s<>=!].*?)\s*(?:(?P<operator>[<>!]=|[=<>])(?P<value>.*))?"
+)
 _LOOKUPS: Final = {"=": "exact", "!=": "exact", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
 

@@ -9,8 +9,9 @@ import pytest
 from apps.access.states import Role
 from apps.queuestats.models import RunStats
 from apps.queuestats.querysets import StatCondition
-from tests.access.factories import Api, logged_in, make_superuser, make_user
+from tests.access.factories import Api, make_superuser, make_user
 from tests.jobs.factories import make_job, make_project, make_run
+from tests.jobs.test_admin import logged_in
 from tests.queuestats.factories import report
 
 pytestmark = [pytest.mark.django_db, pytest.mark.covers("SC.6")]

@@ -13,7 +13,7 @@ from apps.queuestats.models import RunStats
 from apps.queuestats.querysets import StatCondition
 
 
-class StatField(django_filters.CharFilter.field_class):  # type: ignore[misc]
+class StatField(django_filters.CharFilter.field_class):
     """A condition such as ``retry/count>10``."""
 
     def clean(self, value: Any) -> StatCondition | None:
