@@ -19,6 +19,7 @@ from apps.dashboard.charts import home_charts, run_charts
 from apps.dashboard.failures import failure_view, runbook_section
 from apps.dashboard.probes import probe
 from apps.dashboard.queries import home_view, run_view
+from apps.dashboard.queries.runs import framework_stats
 from apps.datasets.queries.items import run_accounting
 from apps.jobs.models import Run
 from apps.jobs.states import OverlapPolicy
@@ -43,6 +44,7 @@ def run_page(request: HttpRequest, pk: int) -> HttpResponse:
     context = _run_context(request, pk)
     run = context["view"].run
     context |= admin.site.each_context(request)
+    context["stats"] = framework_stats(run)
     context |= {"title": str(run), "opts": Run._meta, "original": run, "charts": run_charts(run)}
     return TemplateResponse(request, "dashboard/run.html", context)
 

@@ -119,6 +119,7 @@ PAGES: dict[str, tuple[str, dict[str, str]]] = {
     "projects.Image": ("images", {}),
     "projects.Project": ("projects", {}),
     "queuestats.FailedRequest": ("runs/{run}/failures", {}),
+    "queuestats.RunStats": ("run-stats", {}),
     "queuestats.QueueState": ("queues", {}),
     "requeststore.QueueReport": ("bizzes", {}),
     "requeststore.SamplePage": ("sample-pages", {}),

@@ -90,8 +90,6 @@ class RunView:
     allocation: Allocation | None
     failures: list[FailedRequest]
     failure_count: int
-    # Of the run's framework, such as Scrapy's, by name in order.
-    stats: list[tuple[str, Any]]
 
     @property
     def balanced(self) -> bool:
@@ -151,11 +149,11 @@ def run_view(run: Run, now: datetime) -> RunView:
         allocation=allocation,
         failures=list(failures[:SHOWN_FAILURES]) if counted else [],
         failure_count=counted,
-        stats=_stats(run),
     )
 
 
-def _stats(run: Run) -> list[tuple[str, Any]]:
+def framework_stats(run: Run) -> list[tuple[str, Any]]:
+    """Return the statistics of a run's framework, such as Scrapy's, by name in order."""
     row = RunStats.objects.filter(run=run).values_list("stats", flat=True).first()
     return sorted((row or {}).items())
 
