@@ -28,12 +28,15 @@ SOURCES = [
 DOCUMENTS = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
 
 # Of the operating system and of Django: they are not ours to explain.
-FOREIGN_SETTINGS = {"PATH", "HOME", "PYTHONPATH", "LANG", "TZ", "DJANGO_SETTINGS_MODULE"} | {
-    "TERM",
-    "XDG_CONFIG_HOME",
-    "CELERY_SKIP_CHECKS",
-    "GIT_PYTHON_REFRESH",
-}
+FOREIGN_SETTINGS = {
+    "SCRAPY_SETTINGS_MODULE",
+    "PATH",
+    "HOME",
+    "PYTHONPATH",
+    "LANG",
+    "TZ",
+    "DJANGO_SETTINGS_MODULE",
+} | {"TERM", "XDG_CONFIG_HOME", "CELERY_SKIP_CHECKS", "GIT_PYTHON_REFRESH"}
 _SETTING = re.compile(r"^[A-Z][A-Z0-9_]{2,}$")
 _READERS = {name for name in vars(Env) if not name.startswith("_")}
 _TABLE_SETTING = re.compile(r"^\| `([A-Z][A-Z0-9_]+)` \|", re.MULTILINE)
