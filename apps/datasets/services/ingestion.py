@@ -25,12 +25,10 @@ from django.db.models import F
 from apps.datasets.engine import keys
 from apps.datasets.engine.accounting import merged_fields, merged_reasons
 from apps.datasets.engine.checks import BadChecks, ItemChecker
-from apps.datasets.events import ITEMS_GREW
 from apps.datasets.models import DataFile, Dataset, DatasetRun, ItemStream
 from apps.datasets.services.datasets import Destination, UnknownProducer, destination
 from apps.queuestats.services.rates import count
 from apps.runtime.models import ProcessedMessage
-from apps.runtime.services import emit
 from apps.runtime.services.objects import shared_objects
 from yardkit import failpoints
 from yardkit.items import segments
@@ -335,12 +333,6 @@ class _Step:
         dataset.raw_bytes = F("raw_bytes") + sum(file.raw_bytes for file in files)
         dataset.save(update_fields=["last_batch", "columns", "items", "bytes", "raw_bytes"])
         failpoints.hit("datasets.before_commit")
-        for run_number in self._parts:
-            emit(
-                ITEMS_GREW,
-                project=dataset.project_id,
-                payload={"dataset": dataset.pk, "run": run_number},
-            )
 
     def _remember(self) -> None:
         """Store the numbers and names of what is stored."""

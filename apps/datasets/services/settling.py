@@ -19,13 +19,11 @@ from apps.datasets.engine.checks import (
     read_checks,
 )
 from apps.datasets.engine.errors import DatasetError
-from apps.datasets.events import ITEMS_GREW
 from apps.datasets.models import DataFile, Dataset, DatasetRun
 from apps.datasets.queries.items import open_reader, previous_run, run_accounting
 from apps.datasets.states import Level, Origin
 from apps.jobs.models import Run
 from apps.jobs.states import FINAL
-from apps.runtime.services import emit
 from yardkit.items.segments import FieldStatistics
 
 logger = logging.getLogger(__name__)
@@ -94,11 +92,6 @@ def _settle(row: DatasetRun, now: datetime) -> None:
         # Items that have come meanwhile have changed the count: the row is settled again later.
         same = DatasetRun.objects.filter(pk=row.pk, stored=row.stored, rejected=row.rejected)
         same.update(**changes)
-        emit(
-            ITEMS_GREW,
-            project=dataset.project_id,
-            payload={"dataset": dataset.pk, "run": row.run_number},
-        )
     failed = [result for result in changes["checked"] if not result["ok"]]
     if failed:
         texts = "; ".join(f"{result['check']}: {result['text']}" for result in failed)
