@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from django.db.models import Q, Sum
@@ -60,6 +60,11 @@ def open_reader(
     )
 
 
+# Reason of items that a run has reported and that had not arrived when its data was settled: its
+# process was killed before it had sent them.
+NEVER_SENT: Final = "not sent before the process ended"
+
+
 @dataclass(frozen=True, slots=True)
 class ItemAccounting:
     """yielded = stored + rejected + dropped + in flight. ``reasons``: of what is not stored."""
@@ -100,20 +105,26 @@ def run_accounting(run_id: int, totals: RunTotals | None = None) -> ItemAccounti
     """Return the accounting of a run's items. Two queries, one with the run's ``totals``.
 
     The run reports its counters every few seconds, the writer stores items meanwhile: the larger of
-    both numbers is what the run has yielded.
+    both numbers is what the run has yielded. What has not arrived when the run is settled counts as
+    dropped, until it comes.
     """
     totals = totals or run_totals([f"run:{run_id}"])[f"run:{run_id}"]
     row = DatasetRun.objects.filter(run_number=run_id).first()
     dropped = sum(totals.dropped.values())
     stored, rejected = (row.stored, row.rejected) if row else (0, 0)
+    yielded = max(totals.items, stored + rejected + dropped)
+    reasons = {**(row.reasons if row else {}), **totals.dropped}
+    if row and row.settled_at and (missing := yielded - stored - rejected - dropped):
+        dropped += missing
+        reasons[NEVER_SENT] = missing
     return ItemAccounting(
-        yielded=max(totals.items, stored + rejected + dropped),
+        yielded=yielded,
         stored=stored,
         rejected=rejected,
         dropped=dropped,
         flagged=row.flagged if row else 0,
         deleted=row.deleted_items if row else 0,
-        reasons={**(row.reasons if row else {}), **totals.dropped},
+        reasons=reasons,
     )
 
 

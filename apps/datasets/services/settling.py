@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import msgspec
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Subquery
+from django.db.models import CharField, Exists, F, OuterRef, Q, Subquery, Value
+from django.db.models.functions import Cast, Concat
 
 from apps.datasets.engine.checks import (
     BadChecks,
@@ -21,9 +22,11 @@ from apps.datasets.engine.checks import (
 from apps.datasets.engine.errors import DatasetError
 from apps.datasets.models import DataFile, Dataset, DatasetRun
 from apps.datasets.queries.items import open_reader, previous_run, run_accounting
+from apps.datasets.services.datasets import dataset_of_job
 from apps.datasets.states import Level, Origin
 from apps.jobs.models import Run
 from apps.jobs.states import FINAL
+from apps.queuestats.models import RunCounter
 from yardkit.items.segments import FieldStatistics
 
 logger = logging.getLogger(__name__)
@@ -58,21 +61,21 @@ def step(*, now: datetime) -> bool:
 
 
 def _add_empty_runs(now: datetime) -> None:
-    """Add rows for ended runs without items, if their dataset has checks to evaluate."""
-    checked = {
-        dataset.origin_id: dataset
-        for dataset in Dataset.objects.filter(origin=Origin.JOB).exclude(checks=[])
-    }
-    if not checked:
-        return
+    """Add rows for ended runs of which nothing has arrived.
+
+    Those that have reported items, and those of datasets that have checks to evaluate.
+    """
+    checked = Dataset.objects.filter(origin=Origin.JOB).exclude(checks=[]).values("origin_id")
     known = DatasetRun.objects.filter(run_number=OuterRef("pk"))
-    runs = Run.objects.filter(
-        ~Exists(known), job__in=list(checked), state__in=FINAL, ended_at__gt=now - RECENT
-    )
+    stream = Concat(Value("run:"), Cast(OuterRef("pk"), CharField()))
+    reported = RunCounter.objects.filter(owner=stream, items__gt=0)
+    runs = Run.objects.filter(~Exists(known), state__in=FINAL, ended_at__gt=now - RECENT)
     DatasetRun.objects.bulk_create(
         [
-            DatasetRun(dataset=checked[job], run_number=run)
-            for run, job in runs.exclude(started_at=None).values_list("pk", "job")
+            DatasetRun(dataset=dataset_of_job(run.job), run_number=run.pk)
+            for run in runs.filter(Exists(reported) | Q(job__in=checked))
+            .exclude(started_at=None)
+            .select_related("job")
         ],
         ignore_conflicts=True,
     )
