@@ -29,7 +29,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import psutil
 
@@ -197,6 +197,21 @@ class Work:
         found: dict[str, Any] = self.rest.call(f"/api/v1/bizzes/{self.project['id']}.pages")
         return found["books"]
 
+    def data(self) -> dict[str, Any]:
+        """What became of the items that the run has yielded."""
+        found: dict[str, Any] = self.rest.call(f"/api/v1/runs/{self.run}/items/accounting")
+        return found
+
+    def stored(self) -> int:
+        """Items of the run that are really there, whatever the accounting says."""
+        number, cursor = 0, ""
+        while True:
+            page = self.rest.call(f"/api/v1/runs/{self.run}/items?limit=1000{cursor}")
+            number += len(page["results"])
+            if not page["next"]:
+                return number
+            cursor = f"&cursor={quote(page['next'])}"
+
     def added(self) -> int:
         found = self.rest.call(f"/api/v1/frontiers/{self.frontier}/stats")["totals"]
         return int(found["added"])
@@ -289,6 +304,8 @@ def report(work: Work) -> bool:
     books = work.books()
     until("an empty router", lambda: not any(work.items()["in_flight"].values()))
     until("no requests left", lambda: work.requests()["new"] + work.requests()["taken"] == 0, 240)
+    until("the items of the run", lambda: not work.data()["in_flight"])
+    data, there = work.data(), work.stored()
     items, requests = work.items(), work.requests()
     received = items["received"] - work.before["received"]
     until("the seeds' books", lambda: work.added() == work.seeds)
@@ -299,6 +316,10 @@ def report(work: Work) -> bool:
     verdicts = {
         f"run {run['id']}: total {books['total']} = success {books['success']} + failed "
         f"{books['failed']} + left {books['left']}": books["balanced"],
+        f"data: {data['yielded']} yielded = stored {data['stored']} + rejected "
+        f"{data['rejected']} + dropped {data['dropped']}, {there} there": data["yielded"]
+        == data["stored"] + data["rejected"] + data["dropped"]
+        and there == data["stored"] > 0,
         f"items: {work.sent} sent, {received} received, none in flight": items["balanced"]
         and received == work.sent,
         f"requests: stored {requests['stored']} = processed {requests['processed']}": requests[

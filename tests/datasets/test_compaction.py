@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from apps.datasets.engine.item_types import ItemQuery
+from apps.datasets.engine.tables import Tables
 from apps.datasets.models import Compaction, DataFile, Dataset
 from apps.datasets.queries.items import open_reader
 from apps.datasets.services import compaction
@@ -150,3 +151,20 @@ def test_a_merge_replaces_its_own_files_and_no_other(moved: int) -> None:
     assert in_table(dataset) == listed(dataset) == list(range(1, 71))
     with open_reader(dataset) as reader:
         assert [item.seq for item in reader.page(ItemQuery(limit=1000)).items] == listed(dataset)
+
+
+def test_a_process_that_ends_within_a_compaction_parks_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The catalog's threads take no work any more then."""
+    store(make_run(), make_items(3))
+
+    def exiting(*_args: object, **_named: object) -> None:
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Tables, "commit", exiting)
+        assert compaction.step(now=LATER)
+    assert "Traceback" not in caplog.text
+    compact_all()
+    assert set(DataFile.objects.values_list("level", flat=True)) == {Level.TABLE}

@@ -224,12 +224,14 @@ def test_names_of_datasets_stay_apart_in_a_folder(tmp_path: Path) -> None:
 
 
 def test_cells_cannot_become_formulas(tmp_path: Path) -> None:
+    data = {"=HYPERLINK()": "=1+1", "n": -5, "list": ["@x"], "wide": "\uff1d1", "esc": "\x1b[2J=1"}
     with closing(
         open_target(settings_of("folder", options={"format": "csv"}), context_of(tmp_path))
     ) as target:
-        target.write(chunk_of(item_of(1, {"=HYPERLINK()": "=1+1", "n": -5, "list": ["@x"]})))
+        target.write(chunk_of(item_of(1, data)))
     (file,) = (path for path in (tmp_path / "records").rglob("*.csv"))
     assert file.read_text().splitlines() == [
-        "_id,_run,_at,_url,'=HYPERLINK(),n,list",
-        """7-b1-1,7,2026-09-21T14:13:20.000Z,http://a.example/,'=1+1,-5,"[""@x""]\"""",
+        "_id,_run,_at,_url,'=HYPERLINK(),n,list,wide,esc",
+        "7-b1-1,7,2026-09-21T14:13:20.000Z,http://a.example/,'=1+1,-5,"
+        """"[""@x""]",'\uff1d1,[2J=1""",
     ]

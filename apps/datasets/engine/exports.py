@@ -206,9 +206,14 @@ def _write(sheet: Any, row: int, place: int, value: Any) -> None:
 
 
 def _cell(text: str) -> str:
-    text = re.sub(_CONTROL, "", text)[:XLSX_CHARACTERS]
+    return harmless(text[:XLSX_CHARACTERS])[:XLSX_CHARACTERS]
+
+
+def harmless(text: str) -> str:
+    """Return a text without control characters, a formula with an apostrophe before it."""
+    text = re.sub(_CONTROL, "", text)
     is_formula = re.match(_FORMULA, text) and not re.match(_NEGATIVE, text)
-    return f"'{text}"[:XLSX_CHARACTERS] if is_formula else text
+    return f"'{text}" if is_formula else text
 
 
 def _file(path: Path) -> Iterator[bytes]:

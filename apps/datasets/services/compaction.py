@@ -53,6 +53,8 @@ AFTER_END: Final = timedelta(seconds=2)
 SMALL_BYTES: Final = TARGET_BYTES // 2
 # A dataset whose files cannot be merged, such as a damaged one, must not keep others from it.
 PARKED: Final = timedelta(minutes=10)
+# Of a pool of threads that is used while the process ends; Python has no type for it.
+_EXITING: Final = "after interpreter shutdown"
 # Readers that have read the manifest before an exchange still open the old files, exports for long.
 READERS: Final = timedelta(hours=1)
 
@@ -190,7 +192,11 @@ def _leased(work: _Work, now: datetime) -> bool:
             raise
         except LeaseLost as error:
             logger.warning("a compaction is given up: %s", error.detail)
-        except Exception:
+        except Exception as error:
+            if _EXITING in str(error):
+                # The next process completes it at once.
+                logger.warning("the process ends within a compaction: dataset=%d", work.dataset_id)
+                return True
             held.until = now + PARKED
             logger.exception("dataset %d is not compacted for a while", work.dataset_id)
     return True

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from apps.datasets.engine.exports import harmless
 from apps.datasets.engine.targets.base import (
     SYSTEM,
     BadTarget,
@@ -30,8 +31,6 @@ from yardkit.objects import ObjectStore, ObjectStoreUnavailable
 
 DEFAULT_TEMPLATE: Final = "{dataset}/{date}/{batch}-{offset}.{format}"
 _FIELDS: Final = ("dataset", "date", "run", "batch", "offset", "format")
-# A spreadsheet takes a text that begins with one of these for a formula.
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 class FileTarget:
@@ -122,8 +121,7 @@ def _cell(value: Any) -> Any:
     """Return a value for a cell: texts cannot become formulas."""
     if value is None or isinstance(value, bool | int | float):
         return value
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return harmless(value if isinstance(value, str) else msgspec.json.encode(value).decode())
 
 
 def _parquet(chunk: Chunk) -> bytes:
