@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -328,14 +329,15 @@ def _shown(item: Item, fields: Sequence[str]) -> dict[str, Any]:
 def _streamed(
     reader: ItemReader, query: ItemQuery, fields: Sequence[str], export: str, name: str
 ) -> StreamingHttpResponse:
-    # The first piece is made before the answer begins, since its status cannot change afterwards.
+    # The first pieces are made before the answer begins, since its status cannot change afterwards.
+    # Two: some formats begin with a head, before they query.
     with answered():
         reader.__enter__()
         try:
             reader.check_fields(fields)
             check_rows(reader, query, export)
             pieces = FORMATS[export](reader, query, fields)
-            first = next(pieces, b"")
+            first = b"".join(islice(pieces, 2))
         except BaseException:
             reader.__exit__(None, None, None)
             raise

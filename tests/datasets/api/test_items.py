@@ -99,6 +99,13 @@ def test_every_format_has_every_item(run: Any) -> None:
         {"limit": "0"},
         {"limit": "x"},
         {"fields": "nosuch", "format": "csv"},
+        # Before the answer begins, also where a file begins with a head.
+        {"filter": "nosuch:equals:3", "format": "csv"},
+        {"cursor": "zz", "format": "csv"},
+        {"filter": "nosuch:equals:3", "format": "json", "download": "1"},
+        {"sort": "nosuch", "format": "xlsx"},
+        {"cursor": "zz", "format": "parquet"},
+        {"latest": "true", "format": "csv"},
     ],
 )
 def test_bad_queries_say_what_is_wrong(run: Any, query: dict[str, str]) -> None:
