@@ -287,6 +287,7 @@ def test_empty_pages_say_what_appears_and_how(viewer: Client, run: Run) -> None:
     quiet = make_run(job=job, state=RunState.EXITED)
     assert "appear here with its first run" in text_at(viewer, f"/jobs/{job.pk}/data")
     assert "This run has stored no items." in text_at(viewer, f"/runs/{quiet.pk}/data")
+    assert "appear here once both have items" in text_at(viewer, f"/runs/{quiet.pk}/compare")
     DatasetRun.objects.filter(run_number=run.pk).update(deleted_at=NOW, deleted_items=60)
     Dataset.objects.get().files.all().delete()
     assert "deleted the 60 items" in text_at(viewer, f"/runs/{run.pk}/data")

@@ -199,6 +199,36 @@ def makes_a_token(page: Page) -> str:
     return token
 
 
+def looks_at_the_data(reader: Reader) -> None:
+    stats, get = commands(6)
+    stored = {"stored": 600, "rejected": 0, "in_flight": 0}
+    until(
+        lambda: (
+            json.loads(reader.types(f"{stats} -o json"))["accounting"] | stored
+            == json.loads(reader.types(f"{stats} -o json"))["accounting"]
+        ),
+        reader.home / "up.log",
+        60,
+    )
+    reader.types(get)
+    lines = (reader.home / "tutorial" / "books.csv").read_text().splitlines()
+    assert len(lines) == 601
+    assert "Book 600" in lines[-1]
+    key, change, again, compare = commands(6, 1)
+    assert json.loads(reader.types(key))["key_fields"] == ["title"]
+    reader.types(change)
+    reader.types(again)
+
+    def compared() -> bool:
+        found = json.loads(reader.types(f"{compare} -o json"))
+        return (found["new"], found["changed"], found["removed"], found["added"]) == (3, 1, 1, 0)
+
+    until(compared, reader.home / "up.log", 60)
+    said = reader.types(compare)
+    assert "7.50" in said
+    assert "6.90" in said
+
+
 def works_in_a_terminal(reader: Reader, token: str) -> None:
     login, runs, start, logs, counters = commands(5)
     reader.types(login, answers=f"{token}\n")
@@ -207,15 +237,16 @@ def works_in_a_terminal(reader: Reader, token: str) -> None:
     lines = reader.types(logs).splitlines()
     assert "60 requests succeeded, 0 failed; 60 pages, 600 items" in lines[-1]
     assert "60" in reader.types(counters)
-    patch, schedule = commands(6)
+    looks_at_the_data(reader)
+    patch, schedule = commands(7)
     assert json.loads(reader.types(patch))["cron"] == "*/5 * * * *"
     assert "UTC" in reader.types(schedule)
 
 
 def routes_work(reader: Reader) -> None:
-    (reader.home / "tutorial" / "rules.yaml").write_text(blocks(7, "yaml")[0])
-    typed = commands(7)
-    statuses = [1 if "exit status 1" in line else 0 for line in blocks(7, "sh")[0].splitlines()]
+    (reader.home / "tutorial" / "rules.yaml").write_text(blocks(8, "yaml")[0])
+    typed = commands(8)
+    statuses = [1 if "exit status 1" in line else 0 for line in blocks(8, "sh")[0].splitlines()]
     said = [
         reader.types(command, status=status)
         for command, status in zip(typed, statuses, strict=True)
@@ -231,7 +262,7 @@ def routes_work(reader: Reader) -> None:
 
 
 def breaks_an_agent(reader: Reader, log: Path) -> None:
-    unschedule, start, kill, agents = commands(8)
+    unschedule, start, kill, agents = commands(9)
     assert json.loads(reader.types(unschedule))["cron"] == ""
     runs = ".venv/bin/crawlyard runs list -o json"
     until(lambda: all(not each["active"] for each in json.loads(reader.types(runs))), log, 180)
@@ -246,7 +277,7 @@ def breaks_an_agent(reader: Reader, log: Path) -> None:
     # Without times, levels, and where the data folder is.
     said = [
         line.partition("| ")[2].removesuffix(".../data/broker.sqlite3")
-        for line in blocks(8, "text")[0].splitlines()
+        for line in blocks(9, "text")[0].splitlines()
     ]
     assert len(said) == 4
     until(lambda: all(line in log.read_text() for line in said), log, 60)

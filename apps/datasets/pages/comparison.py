@@ -7,15 +7,16 @@ from typing import Any, Final
 
 import msgspec
 from django.contrib import admin
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
 from apps.datasets.engine.errors import DatasetError
 from apps.datasets.engine.item_types import ComparedItem
-from apps.datasets.models import DatasetRun
+from apps.datasets.models import Dataset, DatasetRun
 from apps.datasets.queries.items import dataset_of_run, open_reader, previous_run
+from apps.datasets.texts import text_of
 from apps.jobs.models import Run
 
 KINDS: Final = ("changed", "added", "removed")
@@ -47,8 +48,6 @@ def compare_page(request: HttpRequest, pk: int) -> HttpResponse:
         Run.objects.visible_to(request.user).select_related("job__project"), pk=pk
     )
     dataset = dataset_of_run(run)
-    if dataset is None:
-        raise Http404
     others = DatasetRun.objects.filter(dataset=dataset, run_number__gt=0, deleted_at=None)
     numbers = list(
         others.exclude(run_number=pk)
@@ -56,7 +55,7 @@ def compare_page(request: HttpRequest, pk: int) -> HttpResponse:
         .values_list("run_number", flat=True)[:_RUNS]
     )
     asked = request.GET.get("with", "")
-    other = int(asked) if asked.isdigit() and int(asked) in numbers else previous_run(dataset, pk)
+    other = int(asked) if asked.isdigit() and int(asked) in numbers else _previous(dataset, pk)
     kind = request.GET.get("kind", "")
     kind = kind if kind in KINDS else KINDS[0]
     context: dict[str, Any] = {
@@ -69,7 +68,7 @@ def compare_page(request: HttpRequest, pk: int) -> HttpResponse:
         "kind": kind,
         "kinds": KINDS,
     }
-    if other is not None and dataset.key_fields:
+    if dataset is not None and other is not None and dataset.key_fields:
         try:
             with open_reader(dataset, [other, pk]) as reader:
                 context["counts"] = reader.compare(other, pk)
@@ -78,8 +77,12 @@ def compare_page(request: HttpRequest, pk: int) -> HttpResponse:
                 )
                 context |= {"rows": [_row(item) for item in items], "next": following}
         except DatasetError as error:
-            context["problem"] = str(error)
+            context["problem"] = text_of(error)
     return TemplateResponse(request, "datasets/compare.html", context)
+
+
+def _previous(dataset: Dataset | None, pk: int) -> int | None:
+    return None if dataset is None else previous_run(dataset, pk)
 
 
 def _row(item: ComparedItem) -> ComparedRow:
