@@ -43,8 +43,8 @@ PUBLISHERS: Final = 4
 AIM: Final = 20_000
 LIMITS: Final = {"ratio": 1.5, "items_per_second": AIM, "stored_share": 0.25, "export_ratio": 0.7}
 _LOOK_SECONDS: Final = 0.25
-# Without an item more.
-_PATIENCE_SECONDS: Final = 120.0
+# Without an item more; the last compaction of many items takes minutes on a busy machine.
+_PATIENCE_SECONDS: Final = 900.0
 _TABLE: Final = (
     "CREATE TABLE items (run bigint, boot text, seq bigint, url text, item jsonb,"
     " at timestamptz DEFAULT now())",
