@@ -20,7 +20,7 @@ from apps.datasets.engine.item_types import (
     item_of,
     offset_of,
 )
-from apps.datasets.engine.sources import ItemSource
+from apps.datasets.engine.sources import ItemSource, with_current_files
 from yardkit.items import columns as names
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 class RunComparison(ItemSource):
     """Queries by the key of a dataset."""
 
+    @with_current_files
     def compare(self, old: int, new: int) -> Comparison:
         """Compare two runs by the key fields. Raises ``BadItemQuery`` without a key."""
         joined = self._joined(old, new)
@@ -57,6 +58,7 @@ class RunComparison(ItemSource):
             duplicates=doubled,
         )
 
+    @with_current_files
     def compared(
         self, old: int, new: int, kind: str, *, limit: int = 50, after: str = ""
     ) -> tuple[list[ComparedItem], str]:
@@ -81,6 +83,7 @@ class RunComparison(ItemSource):
         ]
         return items, str(offset + limit) if len(rows) > limit else ""
 
+    @with_current_files
     def duplicates(self) -> int:
         """Return how many items have the key of an earlier one."""
         source, fields = self._source(self._files)
@@ -92,6 +95,7 @@ class RunComparison(ItemSource):
         )
         return int(keyed - distinct)
 
+    @with_current_files
     def history(self, key: Sequence[str], *, limit: int = MOST_ITEMS) -> list[Item]:
         """Return the items of one key over all runs, the newest first."""
         source, fields = self._source(self._files)

@@ -5,6 +5,7 @@ DuckDB and pyarrow are imported on use: they take half a second, and every web p
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +25,7 @@ from apps.datasets.engine.item_types import (
     offset_of,
     place_of,
 )
-from apps.datasets.engine.sources import TIMEOUT_SECONDS
+from apps.datasets.engine.sources import TIMEOUT_SECONDS, with_current_files
 from apps.datasets.engine.streaming import BatchStream
 from yardkit.items import columns as names
 
@@ -41,6 +42,7 @@ class ItemReader(BatchStream, RunComparison):
 
     # --- items ----------------------------------------------------------------------------------
 
+    @with_current_files
     def page(self, query: ItemQuery) -> ItemPage:
         """Return the next items. Raises ``BadItemQuery`` and ``DataUnavailable``."""
         if not 0 < query.limit <= MOST_ITEMS:
@@ -108,6 +110,7 @@ class ItemReader(BatchStream, RunComparison):
         more = len(rows) > query.limit
         return ItemPage(items, str(offset + query.limit) if more else "")
 
+    @with_current_files
     def count(self, query: ItemQuery) -> int:
         """Return the number of items of a query; without conditions from the manifest."""
         if not (query.filters or query.text or query.latest):
@@ -128,6 +131,14 @@ class ItemReader(BatchStream, RunComparison):
         ``fields`` the items as they came, in one column. A cursor of ``page`` is where it begins.
         Without an order of the query the items come as they were stored.
         """
+        batches = self._stream(query, fields, rows)
+        with self._guarded():
+            yield from batches
+
+    @with_current_files
+    def _stream(
+        self, query: ItemQuery, fields: Sequence[str] | None, rows: int
+    ) -> Iterator[pa.RecordBatch]:
         after = None if query.sort or query.latest else place_of(query.after)
         source, known = self._source([file for file in self._files if _may_follow(file, after)])
         condition = where(query.filters, query.text, known)
@@ -146,8 +157,10 @@ class ItemReader(BatchStream, RunComparison):
             parameters += after
         with self._guarded():
             # Without a limit of time: the reader decides how fast it takes.
-            reader: Any = self._open().sql(text, params=parameters).to_arrow_reader(rows)
-            yield from reader
+            batches: Any = self._open().sql(text, params=parameters).to_arrow_reader(rows)
+            # Files in a bucket are opened by the first one.
+            first = next(batches, None)
+            return iter(()) if first is None else itertools.chain((first,), batches)
 
     def check_fields(self, fields: Sequence[str]) -> None:
         """Raise ``BadItemQuery`` for an unknown field."""
@@ -162,6 +175,7 @@ class ItemReader(BatchStream, RunComparison):
 
     # --- statistics -----------------------------------------------------------------------------
 
+    @with_current_files
     def values(self, field: str, query: ItemQuery, *, top: int = 20, bins: int = 20) -> FieldValues:
         """Return statistics of a field over the items of a query."""
         source, fields = self._source(self._files)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from apps.datasets.engine.errors import BadItemQuery, DataUnavailable, gettext_noop
 from apps.datasets.engine.filters import FieldNames, text_of
@@ -33,6 +34,29 @@ _SETTINGS: Final[dict[str, Any]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_S = TypeVar("_S", bound="ItemSource")
+
+
+def with_current_files(
+    method: Callable[Concatenate[_S, _P], _R],
+) -> Callable[Concatenate[_S, _P], _R]:
+    """Repeat a read once if a file is missing and the manifest has other files by now.
+
+    Replaced files are deleted after a while, and exports and deliveries take longer.
+    """
+
+    @functools.wraps(method)
+    def read(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return method(self, *args, **kwargs)
+        except DataUnavailable:
+            if not self.reload():
+                raise
+            return method(self, *args, **kwargs)
+
+    return read
 
 
 class ItemSource:
@@ -46,9 +70,12 @@ class ItemSource:
         *,
         key_fields: Sequence[str] = (),
         timeout_seconds: float = TIMEOUT_SECONDS,
+        manifest: Callable[[], Sequence[File]] | None = None,
     ) -> None:
+        """``manifest`` returns the files as they are by now."""
         self._store = store
-        self._files = sorted(files, key=lambda file: (file.run, file.first_batch))
+        self._files = _in_order(files)
+        self._manifest = manifest
         self._columns = columns
         self._key_fields = list(key_fields)
         self._timeout = timeout_seconds
@@ -61,15 +88,36 @@ class ItemSource:
 
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="crawlyard-items-"))
         self._folder = Path(folder)
-        settings = {**_SETTINGS, "temp_directory": folder}
         self._connection = self._stack.enter_context(
-            contextlib.closing(duckdb.connect(":memory:", config=settings))
+            contextlib.closing(
+                duckdb.connect(":memory:", config={**_SETTINGS, "temp_directory": folder})
+            )
         )
         self._connection.execute("SET TimeZone = 'UTC'")
+        # Whatever a query says, it reads no other file, and changes no setting.
+        places = _listed([Path(folder), *self._places()])
+        self._connection.execute(f"SET allowed_directories = {places}")
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET lock_configuration = true")
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
+
+    def reload(self) -> bool:
+        """Read the manifest again; return whether it has other files."""
+        if self._manifest is None:
+            return False
+        files = _in_order(self._manifest())
+        changed = {file.key for file in files} != {file.key for file in self._files}
+        self._files = files
+        return changed
+
+    def _places(self) -> set[Path]:
+        """Return the folders of the datasets that are read; none in a bucket."""
+        keys = {"/".join(file.key.split("/")[:3]) for file in self._files}
+        paths = {self._store.local_path(key) for key in keys}
+        return {path for path in paths if path is not None}
 
     def _key(self) -> list[str]:
         if not self._key_fields:
@@ -234,6 +282,15 @@ class ItemSource:
         except duckdb.OutOfMemoryException as error:
             text = gettext_noop("The query needs too much memory: %(why)s")
             raise BadItemQuery(text, why=first_line(error)) from error
+        except duckdb.InvalidInputException as error:
+            # How it passes on the errors of files that pyarrow reads.
+            if "reading the stream" not in str(error):
+                raise
+            raise DataUnavailable(first_line(error)) from error
+
+
+def _in_order(files: Sequence[File]) -> list[File]:
+    return sorted(files, key=lambda file: (file.run, file.first_batch))
 
 
 def _listed(paths: Sequence[Path | None]) -> str:

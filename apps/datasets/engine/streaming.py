@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from apps.datasets.engine.item_types import ITEM_COLUMNS, File, Item, item_of
-from apps.datasets.engine.sources import ItemSource
+from apps.datasets.engine.sources import ItemSource, with_current_files
 from yardkit.items import columns as names
 
 # About as much is read at a time: it is sorted in memory.
@@ -29,25 +29,23 @@ class BatchStream(ItemSource):
         ``rows`` of about ``CHUNK_BYTES``. ``until``: the last batch. ``apart``: never items of two
         batches together.
         """
-        files = [file for file in self._files if file.last_batch >= batch]
-        end = max((file.last_batch for file in files), default=0)
+        end = max((file.last_batch for file in self._files), default=0)
         end = end if until is None else min(end, until)
         taken, last = offset, batch
-        while (window := _window(files, batch, end)) is not None:
+        while (window := _window(self._files, batch, end)) is not None:
             begin, limit = window
-            for items in cut(self._between(files, begin, limit, last, taken), rows, apart):
+            for items in cut(self._between(begin, limit, last, taken), rows, apart):
                 if items[-1].batch != last:
                     last, taken = items[-1].batch, 0
                 taken += sum(item.batch == last for item in items)
                 yield last, taken, items
             batch = limit + 1
 
-    def _between(
-        self, files: Sequence[File], begin: int, limit: int, last: int, taken: int
-    ) -> list[Item]:
+    @with_current_files
+    def _between(self, begin: int, limit: int, last: int, taken: int) -> list[Item]:
         """Return the items of some batches in order, without those already taken."""
         source, _fields = self._source(
-            [file for file in files if file.first_batch <= limit and file.last_batch >= begin]
+            [file for file in self._files if file.first_batch <= limit and file.last_batch >= begin]
         )
         found = self._rows(
             f"SELECT {ITEM_COLUMNS} FROM {source} WHERE {names.BATCH} BETWEEN ? AND ? "  # noqa: S608 - bound
@@ -60,6 +58,7 @@ class BatchStream(ItemSource):
             return items[min(taken, sum(item.batch == last for item in items)) :]
         return items
 
+    @with_current_files
     def count_since(self, batch: int) -> int:
         """Return the number of items of a batch and all later ones."""
         files = [file for file in self._files if file.last_batch >= batch]
@@ -72,6 +71,7 @@ class BatchStream(ItemSource):
         ((number,),) = self._rows(text, [batch])
         return known + int(number)
 
+    @with_current_files
     def place(self, offset: int) -> tuple[int, int]:
         """Return the batch of the item after ``offset`` items, and how many of it are before it."""
         source, _fields = self._source(self._files)
@@ -84,6 +84,7 @@ class BatchStream(ItemSource):
             offset -= number
         return (batches[-1][0] + 1 if batches else 0), 0
 
+    @with_current_files
     def first_batch(self, at: datetime) -> int | None:
         """Return the first batch with an item of this time or later, None without any."""
         source, _fields = self._source(self._files)

@@ -45,18 +45,23 @@ def open_reader(
     if days is not None:
         # A segment may have items of several days.
         files = files.filter(Q(day__in=days) | Q(day=None))
-    rows = files.values_list(
-        "path", "run_number", "items", "level", "first_batch", "last_batch", "raw_bytes"
-    )
-    return ItemReader(
-        shared_objects(),
-        [
+
+    def manifest() -> list[File]:
+        rows = files.values_list(
+            "path", "run_number", "items", "level", "first_batch", "last_batch", "raw_bytes"
+        )
+        return [
             File(path, run, items, first if level == Level.SEGMENT else None, first, last, size)
             for path, run, items, level, first, last, size in rows
-        ],
+        ]
+
+    return ItemReader(
+        shared_objects(),
+        manifest(),
         Columns(dataset.columns),
         key_fields=dataset.key_fields,
         timeout_seconds=timeout_seconds,
+        manifest=manifest,
     )
 
 
