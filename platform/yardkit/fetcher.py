@@ -7,7 +7,6 @@ exceptions. The address guard is at socket creation, so redirects and DNS change
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
 import ssl
 import time
@@ -23,7 +22,8 @@ from yarl import URL
 from yardkit import addresses
 from yardkit.addresses import AddressFault, AddressRefused, NameUnresolved
 from yardkit.bridge import in_daemon_thread
-from yardkit.content import BadContent, decode_content
+from yardkit.content import decode_content
+from yardkit.fetch_failures import classify, text_of
 from yardkit.names import CONTROL
 from yardkit.protocol import (
     DownloaderSettings,
@@ -33,6 +33,7 @@ from yardkit.protocol import (
     HeaderPairs,
     header_texts,
 )
+from yardkit.tls import server_verification
 from yardkit.wire_url import WireCookieJar, WireRequest, WireResponse, as_written
 
 # Short: in a broad crawl every site keeps a socket open for this time.
@@ -42,13 +43,10 @@ _MAX_LOOKUPS: Final = 32
 _MAX_TIMEOUTS_KEPT: Final = 64
 _READ_BUFFER_BYTES: Final = 256 * 1024
 _MAX_HEADER_BYTES: Final = 32 * 1024
-_ERROR_CHARACTERS: Final = 300
 # The largest body that a run may ask for.
 MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 # What aiohttp adds to a request by itself, besides Host and Content-Length.
 _AUTOMATIC_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-_TLS_VERSIONS: Final = {version.name: version for version in ssl.TLSVersion}
-_RESETS: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +140,7 @@ class Fetcher:
         self.settings = settings
         self._networks = addresses.parse_networks(settings.allowed_networks)
         self._check_settings()
-        self._tls = _tls(settings)
+        self._tls = server_verification(settings)
         # Rules for texts need the text.
         self._decodes = not settings.raw_bodies or bool(settings.cut or settings.decode_html)
         self._session: aiohttp.ClientSession | None = None
@@ -193,7 +191,7 @@ class Fetcher:
         except FetchRefused as refused:
             kind, text = refused.kind, refused.text
         except Exception as error:  # noqa: BLE001 - classified below; one page must not stop others
-            kind, text = _classify(error, request, self._networks)
+            kind, text = classify(error, request, self._networks)
             if via is not None and isinstance(error, aiohttp.ClientHttpProxyError):
                 kind, text = via.refusal_in((error.headers or {}).items()) or (kind, text)
         elapsed = (time.perf_counter() - started) * 1000.0
@@ -349,7 +347,7 @@ async def _read(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bo
             # What has arrived together with the end of the connection is still in the buffer.
             content.set_exception(None)  # type: ignore[arg-type]
             chunks.append(content.read_nowait())
-            raise _Incomplete(_text(error), b"".join(chunks)[:limit]) from error
+            raise _Incomplete(text_of(error), b"".join(chunks)[:limit]) from error
         if not chunk:
             return b"".join(chunks), False
         chunks.append(chunk)
@@ -378,89 +376,9 @@ def _proxy_url(text: str) -> URL:
     return url
 
 
-def _tls(settings: DownloaderSettings) -> ssl.SSLContext | bool:
-    """Return how servers are verified. Raises ``ValueError``."""
-    wanted = (settings.tls_minimum, settings.tls_maximum)
-    if settings.verify_tls and not (any(wanted) or settings.tls_ciphers):
-        return True
-    context = ssl.create_default_context()
-    if not settings.verify_tls:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    try:
-        for name, field in zip(wanted, ("minimum_version", "maximum_version"), strict=True):
-            if name:
-                setattr(context, field, _TLS_VERSIONS[name.replace(".", "_")])
-        if settings.tls_ciphers:
-            context.set_ciphers(settings.tls_ciphers)
-    except KeyError:
-        raise ValueError(f"tls_minimum, tls_maximum: {name!r}; use TLSv1.2 or TLSv1.3") from None
-    except ssl.SSLError as error:
-        raise ValueError(f"tls_ciphers: {settings.tls_ciphers[:80]!r}: {error}") from error
-    return context
-
-
 def _final_url(asked: str, response: aiohttp.ClientResponse) -> str:
     as_asked = not response.history and asked.endswith(response.url.raw_path_qs)
     return asked if as_asked else str(response.url)
-
-
-def _classify(
-    error: Exception, request: DownloadRequest, networks: tuple[addresses.Network, ...]
-) -> tuple[FailureKind, str]:
-    """Return the failure kind and text of an exception."""
-    if isinstance(error, TimeoutError):
-        return FailureKind.TIMEOUT, "no complete answer in time"
-    if isinstance(error, (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError)):
-        return FailureKind.PROXY, _text(error)
-    if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)):
-        return FailureKind.TLS, _text(error)
-    if isinstance(error, aiohttp.ClientConnectorError):
-        if isinstance(error.os_error, AddressRefused):
-            return FailureKind.ADDRESS_REFUSED, _text(error.os_error)
-        if isinstance(error, aiohttp.ClientConnectorDNSError):
-            return FailureKind.DNS, _text(error.os_error)
-        refused = error.os_error.errno == errno.ECONNREFUSED
-        kind = FailureKind.REFUSED if refused else FailureKind.CONNECTION
-        return kind, _text(error.os_error)
-    if isinstance(error, aiohttp.TooManyRedirects):
-        return FailureKind.TOO_MANY_REDIRECTS, "too many redirects"
-    if isinstance(error, (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)):
-        return _classify_url(error, request, networks)
-    if isinstance(error, BadContent):
-        return FailureKind.BAD_CONTENT, _text(error)
-    if isinstance(error, aiohttp.ClientResponseError):
-        return FailureKind.BAD_CONTENT, _shortened(f"no valid HTTP: {error.message}")
-    if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError) or (
-        isinstance(error, OSError) and error.errno in _RESETS
-    ):
-        return FailureKind.RESET, _text(error)
-    if isinstance(error, (aiohttp.ClientError, OSError)):
-        return FailureKind.CONNECTION, _text(error)
-    return FailureKind.BAD_REQUEST, _text(error)
-
-
-def _classify_url(
-    error: Exception, request: DownloadRequest, networks: tuple[addresses.Network, ...]
-) -> tuple[FailureKind, str]:
-    """Return the failure of a URL that the client rejected."""
-    text = str(getattr(error, "url", request.url))
-    try:
-        host = URL(text).host or text
-    except ValueError:
-        host = text
-    verdict = addresses.check_address(host, allowed_networks=networks, resolve=lambda _: ())
-    if verdict.problem == AddressFault.BLOCKED:
-        return FailureKind.ADDRESS_REFUSED, _shortened(f"{host}: {verdict.reason}")
-    return FailureKind.BAD_REQUEST, _shortened(f"bad URL: {error}")
-
-
-def _text(error: BaseException) -> str:
-    return _shortened(str(error) or type(error).__name__)
-
-
-def _shortened(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")[:_ERROR_CHARACTERS]
 
 
 # --- connections ------------------------------------------------------------------------------
