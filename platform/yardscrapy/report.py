@@ -162,10 +162,13 @@ class RunReport:
             reporter.publish()
 
     def _note_totals(self, queued: int, stats: dict[str, Any]) -> None:
-        counts = self.accounting
         self._queued = queued
-        counts.total = counts.success + counts.failed + self._open + queued
-        counts.stats = stats
+        self._sum_up()
+        self.accounting.stats = stats
+
+    def _sum_up(self) -> None:
+        counts = self.accounting
+        counts.total = counts.success + counts.failed + self._open + self._queued
 
     def _reporter_of_run(self) -> Reporter | None:
         transport = self._client.transport
@@ -174,6 +177,8 @@ class RunReport:
         return self._reporter
 
     def _depths(self) -> Depths:
+        # Of the moment in which the reporter makes its message: later than ``_publish``.
+        self._sum_up()
         attempts = self._client.depths()
         return Depths(self._queued, self._open, attempts.out, attempts.held)
 
