@@ -7,7 +7,7 @@ the spider (``custom_settings``) and of every other add-on. Outside the platform
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from scrapy.settings import BaseSettings
@@ -31,7 +31,7 @@ _CHAINED: Final = "yardscrapy.middleware.ChainedMiddleware"
 _CHAINED_ORDER: Final = 0
 # Of the run's limit, so that a crawl ends in order before the kernel kills it.
 _MEMORY_SHARE: Final = 0.85
-_CGROUP_LIMIT: Final = "/sys/fs/cgroup/memory.max"
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 class CrawlyardAddon:
@@ -75,16 +75,15 @@ def _take_robots(settings: BaseSettings) -> None:
 def _limit_memory(settings: BaseSettings) -> None:
     if settings.getint("MEMUSAGE_LIMIT_MB"):
         return
-    limit = _memory_limit(os.environ)
+    limit = _memory_limit()
     if limit:
         _set(settings, "MEMUSAGE_LIMIT_MB", int(limit * _MEMORY_SHARE / 1024**2))
 
 
-def _memory_limit(environ: Mapping[str, str]) -> int:
+def _memory_limit() -> int:
     """Return the bytes that this container may use; 0 without a limit."""
     try:
-        with open(environ.get("CRAWLYARD_CGROUP_LIMIT", _CGROUP_LIMIT), encoding="ascii") as file:
-            text = file.read().strip()
+        text = _CGROUP_LIMIT.read_text(encoding="ascii").strip()
     except OSError:
         return 0
     return int(text) if text.isdecimal() else 0

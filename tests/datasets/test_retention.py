@@ -18,6 +18,7 @@ from apps.jobs.models import Run
 from tests.datasets.factories import NOW, make_items, store
 from tests.datasets.test_pipeline import compact_all
 from tests.jobs.factories import make_job, make_run
+from yardkit import failpoints
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.covers("DS.11")]
 LATER = NOW + timedelta(minutes=30)
@@ -66,6 +67,29 @@ def test_what_is_past_its_retention_goes_but_for_pinned_runs(
     assert dataset.items == 10 * len(kept)
     assert AuditRecord.objects.get(action="datasets.delete_runs").actor is None
     assert len(list(objects.glob("**/table/data/**/*.parquet"))) == len(kept)
+
+
+@pytest.mark.parametrize("point", ["datasets.retention_table", "datasets.retention_manifest"])
+def test_a_deletion_that_breaks_off_is_finished_and_counted_once(point: str, objects: Path) -> None:
+    ended_runs(3)
+    dataset = Dataset.objects.get()
+    Dataset.objects.update(keep_runs=1)
+    dataset.refresh_from_db()
+    failpoints.configure({"FAILPOINTS": f"{point}=raise@1"})
+    try:
+        with pytest.raises(failpoints.FailpointError):
+            retention.apply(dataset=dataset, now=LATER)
+    finally:
+        failpoints.configure({})
+    retention.apply(dataset=dataset, now=LATER)
+    (kept,) = left(dataset)
+    with open_reader(dataset) as reader:
+        assert {item.run for item in reader.page(ItemQuery(limit=100)).items} == {kept}
+    gone = DatasetRun.objects.exclude(deleted_at=None)
+    assert [row.deleted_items for row in gone] == [10, 10]
+    dataset.refresh_from_db()
+    assert dataset.items == 10
+    assert AuditRecord.objects.filter(action="datasets.delete_runs").count() == 1
 
 
 def test_a_run_that_goes_on_stays(objects: Path) -> None:

@@ -26,13 +26,13 @@ AGENTS = "yardscrapy.handler.AgentDownloadHandler"
 
 
 @pytest.fixture
-def on_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, str]]:
+def on_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """The environment of a run; nothing connects before a handler is made."""
-    environment = {**RUN, "CRAWLYARD_CGROUP_LIMIT": str(tmp_path / "none")}
-    for name, value in environment.items():
+    for name, value in RUN.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr("yardscrapy.addon._CGROUP_LIMIT", tmp_path / "memory.max")
     monkeypatch.setattr(session, "_session", None)
-    yield environment
+    yield
     opened = session.current()
     if opened is not None:
         opened.client.loop.close()
@@ -82,9 +82,10 @@ def test_robots_txt_has_one_owner_and_no_console_is_open() -> None:
     assert not changed().getbool(options.OBEY_ROBOTS)
 
 
-def test_memory_is_limited_below_the_limit_of_the_container(on_platform: dict[str, str]) -> None:
+@pytest.mark.usefixtures("on_platform")
+def test_memory_is_limited_below_the_limit_of_the_container(tmp_path: Path) -> None:
     assert changed().getint("MEMUSAGE_LIMIT_MB") == 0
-    limit = Path(on_platform["CRAWLYARD_CGROUP_LIMIT"])
+    limit = tmp_path / "memory.max"
     limit.write_text("max\n")
     assert changed().getint("MEMUSAGE_LIMIT_MB") == 0
     limit.write_text(f"{1024**3}\n")
@@ -109,9 +110,8 @@ def test_a_setting_with_choices_takes_no_other(name: str) -> None:
         changed(**{name: "never"})
 
 
-def test_only_a_chained_run_has_the_middleware(
-    on_platform: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("on_platform")
+def test_only_a_chained_run_has_the_middleware(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "yardscrapy.middleware.ChainedMiddleware"
     own = {"own.Middleware": 5}
     assert name not in changed(SPIDER_MIDDLEWARES=own).getdict("SPIDER_MIDDLEWARES")

@@ -144,7 +144,13 @@ def test_a_broker_that_stays_away_leaves_no_false_success(
 
 @pytest.mark.covers("DS.1")
 @pytest.mark.parametrize(
-    "point", ["spider.before_items", "spider.after_items", "spider.items_confirmed"]
+    "point",
+    [
+        "spider.before_items",
+        "spider.after_items",
+        "spider.before_file_part",
+        "spider.items_confirmed",
+    ],
 )
 def test_what_had_succeeded_before_a_kill_is_in_the_queue(
     broker_url: str, start: Start, point: str
@@ -152,7 +158,8 @@ def test_what_had_succeeded_before_a_kill_is_in_the_queue(
     with small_center(broker_url, lambda url: "x") as center:
         settings = ("speed=50", "statistics_seconds=0.1")
         # The files of the pages are confirmed one by one, so that a later hit is meant there.
-        hit = 200 if point == "spider.items_confirmed" else 4
+        hits = {"spider.items_confirmed": 200, "spider.before_file_part": 100}
+        hit = hits.get(point, 4)
         killed = start(
             broker_url, "b1", pages=400, settings=settings, FAILPOINTS=f"{point}=kill@{hit}"
         )
