@@ -141,6 +141,13 @@ test-elasticsearch: $(VENV)/.installed-test ## The tests of logs in Elasticsearc
 test-minio: $(VENV)/.installed-test ## The tests of object stores on a real S3: OBJECTS_URL=s3://bucket?endpoint=... OBJECTS_ACCESS_KEY=... OBJECTS_SECRET_KEY=... make test-minio
 	@url="$${OBJECTS_URL:?name a bucket}"; env -u OBJECTS_URL CRAWLYARD_TEST_OBJECTS_URL="$$url" $(BIN)/python -m pytest tests/yardkit/test_objects.py tests/yardkit/test_objects_faults.py $(ARGS)
 
+# A folder that `tools/spark.sh` fills: Spark, jars, another DuckDB. None of it is the product's.
+SPARK ?= .spark
+.PHONY: test-spark
+test-spark: $(VENV)/.installed-test ## Spark and DuckDB's extension read datasets in place; on a real S3: OBJECTS_URL=s3://bucket?endpoint=... OBJECTS_ACCESS_KEY=... OBJECTS_SECRET_KEY=... make test-spark
+	@sh tools/spark.sh $(PYTHON) $(SPARK) >&2
+	@url="$$OBJECTS_URL"; env -u OBJECTS_URL CRAWLYARD_TEST_OBJECTS_URL="$$url" CRAWLYARD_TEST_SPARK=$(abspath $(SPARK)) $(BIN)/python -m pytest tests/datasets/test_spark.py $(ARGS)
+
 .PHONY: test-api
 test-api: $(VENV)/.installed-test ## More than 20,000 REST calls made up from the schema, as each role: ARGS="-k viewer-"
 	@CRAWLYARD_FUZZ=full $(BIN)/python -m pytest tests/rest $(ARGS)

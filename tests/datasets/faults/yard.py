@@ -105,12 +105,22 @@ for run in Run.objects.all():
         "accounting": run_accounting(run.pk).as_dict(),
         "levels": sorted(set(levels)),
         "items": dataset.items,
+        "table": f"p{{dataset.project_id}}.d{{dataset.pk}}",
         "files": [
             len(b"".join(content(row)))
             for row in StoredFile.objects.filter(run_number=run.pk).exclude(complete_at=None)
         ],
     }}
 print("found " + json.dumps(found))
+"""
+
+
+_OPEN = """
+from apps.datasets.models import Compaction, DataFile
+from apps.datasets.states import CompactionState, Level
+segments = DataFile.objects.filter(level=Level.SEGMENT).count()
+started = Compaction.objects.filter(state=CompactionState.STARTED).count()
+print(f"open {segments + started}")
 """
 
 
@@ -138,10 +148,10 @@ class Yard:
         lines = self.daemons.manage("shell", "-v0", "-c", script).stdout.splitlines()
         return json.loads(next(line for line in lines if line.startswith(word))[len(word) :])
 
-    def send(self) -> None:
-        """What the runs send; some messages come twice."""
+    def send(self, first: int = 1, last: int | None = None) -> None:
+        """What the runs send, all or from one number to another; some messages come twice."""
         for run, token in self.tokens.items():
-            for number, body in enumerate(_messages(run, token, self.each)):
+            for number, body in enumerate(_messages(run, token, first, last or self.each)):
                 twice = 2 if number % 7 == 0 else 1
                 self.broker.publish([Outgoing(body=body, key=topology.ITEMS.name)] * twice).result(
                     60
@@ -170,6 +180,10 @@ class Yard:
         """End a writer by a signal; before it runs a signal would just kill it."""
         self.daemons.until_logged(name, "is running")
         assert self.daemons.stop(name, signal.SIGTERM)[0] == 0, self.daemons.log(name)
+
+    def are_compacted(self) -> bool:
+        """Whether all items are in tables."""
+        return self._shell(_OPEN, "open ") == 0
 
     def left(self) -> int:
         """Messages in the queue, or in the hands of a writer."""
@@ -223,10 +237,10 @@ class Yard:
         return {name: totals[name] for name in ("of", "lost", "twice")}
 
 
-def _messages(run: str, token: str, count: int) -> Iterator[bytes]:
+def _messages(run: str, token: str, begin: int, end: int) -> Iterator[bytes]:
     sender = {"producer": f"run:{run}", "boot": "b1", "at": time.time(), "token": token}
-    for first in range(1, count + 1, PER_BATCH):
-        numbers = range(first, min(first + PER_BATCH, count + 1))
+    for first in range(begin, end + 1, PER_BATCH):
+        numbers = range(first, min(first + PER_BATCH, end + 1))
         lines = [encode_line(f"https://shop.example/{n}", _item(n)) for n in numbers]
         packed, size = pack(lines)
         yield encode(
