@@ -183,7 +183,7 @@ class Yard:
 
     def are_compacted(self) -> bool:
         """Whether all items are in tables."""
-        return self._shell(_OPEN, "open ") == 0
+        return self.shell(_OPEN, "open ") == 0
 
     def left(self) -> int:
         """Messages in the queue, or in the hands of a writer."""
