@@ -90,7 +90,7 @@ def test_no_page_runs_what_an_item_says(runs: list[Any]) -> None:
     ]
     shown = 0
     for address in addresses:
-        response = client.get(address)
+        response = client.get(address, follow=True)
         assert response.status_code == 200, address
         text = response.content.decode()
         shown += MARK in text

@@ -58,6 +58,9 @@ _items = st.lists(
 )
 
 
+KEY = "datasets/p1/d1/segments/one.parquet"
+
+
 @contextmanager
 def reading(items: Sequence[dict[str, Any]]) -> Iterator[ItemReader]:
     """A reader of these items in one segment."""
@@ -72,8 +75,8 @@ def reading(items: Sequence[dict[str, Any]]) -> Iterator[ItemReader]:
     table, _statistics = build(rows, columns)
     with tempfile.TemporaryDirectory() as folder:
         store = FolderStore(Path(folder))
-        store.put("one.parquet", write(table))
-        with ItemReader(store, [File("one.parquet", 7, len(items), 1, 1, 1)], columns) as reader:
+        store.put(KEY, write(table))
+        with ItemReader(store, [File(KEY, 7, len(items), 1, 1, 1)], columns) as reader:
             yield reader
 
 

@@ -391,7 +391,7 @@ class _Planner:
             return True
         values["frontier"] = self._frontiers.get((project.pk, name))
         if values["frontier"] is None:
-            text = _("The project %(project)s has no frontier “%(frontier)s”.")
+            text = _("The project %(project)s has no URL queue “%(frontier)s”.")
             words = {"project": project, "frontier": str(name)[:100]}
             self._refuse(entry, "frontier", text % words)
             return False
