@@ -105,7 +105,9 @@ class Life:
 
     def _is_settled(self) -> bool:
         books = self.books()
-        return bool(books["out"] == 0 and books["returned"] >= self.hits())
+        # A request succeeds once the broker has its items.
+        answered = books["out"] == 0 and books["returned"] >= self.hits()
+        return bool(answered and books["in_flight"] == 0)
 
     def is_resumed(self) -> None:
         before = self.books()["success"]
