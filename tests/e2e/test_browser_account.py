@@ -28,7 +28,7 @@ def test_the_own_account(
     page = open_page(phone=phone)
     page.goto("/admin/account/")
     expect(page.get_by_role("heading", name="Active sessions")).to_be_visible()
-    expect(page.get_by_text("this one")).to_be_visible()
+    expect(page.get_by_text("this session")).to_be_visible()
     keep(page, f"access-account-{'phone' if phone else 'wide'}")
     assert not page.evaluate(WIDER)
     assert accessible(page) == []
