@@ -128,7 +128,7 @@ def start_job(page: Page, site: CountingSite) -> None:
     image = field(page, "image")
     image.select_option(index=1)
     assert "book-shop" in image.locator("option:checked").inner_text()
-    field(page, "spider").fill("book_shop:BookShop")
+    field(page, "spider").select_option("book_shop:BookShop")
     field(page, "arguments").fill(f'{{"url": "{site.url}"}}')
     field(page, "speed").fill("20")
     # In the night of the thirtieth of December: nothing of the cron disturbs the test.

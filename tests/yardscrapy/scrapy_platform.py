@@ -18,7 +18,8 @@ LOOPBACK = ["127.0.0.0/8"]
 POLITE_HOST = "127.0.0.2"
 ADDONS = {"yardscrapy.addon.CrawlyardAddon": 100_000}
 # One process makes them all: it takes two seconds to start.
-_RUNS = 60
+# More than all tests with five versions of Scrapy take.
+_RUNS = 200
 _MAKE_RUNS = f"""
 import json
 from django.conf import settings
