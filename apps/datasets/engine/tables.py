@@ -89,7 +89,7 @@ class Tables:
             files: keys of Parquet files, each with one run and one day.
             replaces: whose earlier files the new ones replace; none is replaced in part.
             check: raises if the caller has lost its lease. It is called after the table is loaded:
-                whoever has claimed the lease by then and called ``fence`` makes this commit fail.
+                a later owner of the lease that called ``fence`` makes this commit fail.
         """
         table = self._table(project_id, dataset_id, location)
         check()

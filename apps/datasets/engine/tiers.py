@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-# Files of one run and day are merged when so many are small, and so much larger together than the
-# largest one.
+# Files of one run and day are merged when there are at least this many of similar size, and their
+# sum is at least this multiple of the largest one.
 _FILES: Final = 16
 _GROWTH: Final = 4.0
 # Those of a run that has ended.

@@ -132,7 +132,7 @@ class Asked:
 
     @property
     def shown(self) -> list[str]:
-        """Return the chosen columns; [] for those that are shown unless somebody chooses."""
+        """Return the chosen columns; [] for the default ones."""
         return list(self._values.get("show", ()))
 
     @property

@@ -36,7 +36,7 @@ from apps.datasets.texts import check_title, shown_checks, text_of
 from apps.jobs.models import Job, Run
 from yardkit.items.columns import Columns
 
-# Columns of the table unless somebody chooses.
+# Number of default columns of the table.
 SHOWN_FIELDS: Final = 8
 # A page waits for its reader; exports have more time.
 TIMEOUT_SECONDS: Final = 20.0

@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 # Longer than any single call of a target takes.
 LEASE: Final = timedelta(minutes=5)
-# A write of many calls, such as one that looks for refused items, renews the lease so often.
+# Interval, in seconds, at which a write of many calls renews its lease (looking for refused items).
 RENEW_SECONDS: Final = 30.0
 # A pass of one delivery ends after this time, so that others get their turn.
 SLOT_SECONDS: Final = 20.0

@@ -215,11 +215,11 @@ def _write_stats(
 
     A restarted run's execution replaces that before it: its numbers begin again.
     """
-    told = {run: message for (run, _boot), message in sorted(messages.items()) if message.stats}
-    if not told:
+    latest = {run: message for (run, _boot), message in sorted(messages.items()) if message.stats}
+    if not latest:
         return
     known = (
-        RunStats.objects.select_for_update().order_by("run_id").in_bulk(told, field_name="run_id")
+        RunStats.objects.select_for_update().order_by("run_id").in_bulk(latest, field_name="run_id")
     )
     rows = [
         RunStats(
@@ -230,7 +230,7 @@ def _write_stats(
             stats=dict(islice(message.stats.items(), MAX_STATS)),
             updated_at=now,
         )
-        for run, message in told.items()
+        for run, message in latest.items()
         if run not in known or known[run].boot != message.boot or known[run].seq < message.seq
     ]
     RunStats.objects.bulk_create(
