@@ -30,7 +30,7 @@ INCOMPLETE: Final = ".incomplete"
 # Age at which a file that a killed process has left there is deleted.
 INCOMPLETE_SECONDS: Final = 24 * 3600.0
 # Times that a folder is made again, since ``delete`` removes empty ones.
-_ATTEMPTS: Final = 10
+_ATTEMPTS: Final = 100
 
 
 class FolderStore:
@@ -206,10 +206,11 @@ def _make(folder: Path) -> None:
     if folder.is_dir():
         return
     _make(folder.parent)
-    # Others may make or remove it at the same time.
-    with contextlib.suppress(FileNotFoundError):
-        folder.mkdir(exist_ok=True)
-        _sync(folder.parent)
+    # Others may make it, or remove it again, at the same time: ``mkdir(exist_ok=True)`` fails when
+    # both happen. Whether it is there shows when it is used.
+    with contextlib.suppress(FileNotFoundError, FileExistsError):
+        folder.mkdir()
+    _sync(folder.parent)
 
 
 def _sync(folder: Path) -> None:
