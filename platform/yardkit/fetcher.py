@@ -11,7 +11,6 @@ import socket
 import ssl
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final, Protocol
 
@@ -24,11 +23,11 @@ from yardkit.addresses import AddressFault, AddressRefused, NameUnresolved
 from yardkit.bridge import in_daemon_thread
 from yardkit.content import decode_content
 from yardkit.fetch_failures import classify, text_of
+from yardkit.fetched import Fetched
 from yardkit.names import CONTROL
 from yardkit.protocol import (
     DownloaderSettings,
     DownloadRequest,
-    DownloadResult,
     FailureKind,
     HeaderPairs,
     header_texts,
@@ -47,69 +46,6 @@ _MAX_HEADER_BYTES: Final = 32 * 1024
 MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 # What aiohttp adds to a request by itself, besides Host and Content-Length.
 _AUTOMATIC_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """One response. ``status`` is 0 without one, and ``failure`` says why.
-
-    A failure ``data_loss`` or ``too_large`` has status and headers, the former also the part of
-    the body that came. ``url`` is the last one after redirects; without any, the requested one as
-    it was sent. ``raw_headers`` are as received; ``truncated``: the body was cut at the limit.
-    ``headers_ms``, ``length``, ``protocol``, ``peer``, ``certificate``: as of ``DownloadResult``.
-    """
-
-    url: str
-    status: int
-    raw_headers: HeaderPairs
-    body: bytes
-    failure: FailureKind
-    error: str
-    elapsed_ms: float
-    truncated: bool
-    # Status (429 or 503, else 0) and Retry-After of an answer that ``switch_pattern`` matched, so
-    # that the host is throttled whatever the final result of the request is.
-    busy_status: int = 0
-    retry_after: str = ""
-    headers_ms: float = 0.0
-    length: int = -1
-    protocol: str = ""
-    peer: str = ""
-    certificate: bytes = b""
-
-    @property
-    def headers(self) -> list[tuple[str, str]]:
-        """``raw_headers`` as text."""
-        return header_texts(self.raw_headers)
-
-    def header(self, name: bytes) -> str:
-        """Return the first value of a header, given in lower case; "" without one."""
-        found = (value for key, value in self.raw_headers if key.lower() == name)
-        return next(found, b"").decode("utf-8", "replace")
-
-
-def result_of(
-    request_id: int, attempt: int, fetched: Fetched, body: bytes, *, compressed: bool = False
-) -> DownloadResult:
-    """Return a response as the answer to one attempt of a request."""
-    return DownloadResult(
-        request_id,
-        attempt,
-        fetched.url,
-        fetched.status,
-        list(fetched.raw_headers),
-        body,
-        fetched.failure,
-        fetched.error,
-        fetched.elapsed_ms,
-        fetched.truncated,
-        compressed,
-        fetched.headers_ms,
-        fetched.length,
-        fetched.protocol,
-        fetched.peer,
-        fetched.certificate,
-    )
 
 
 class Via(Protocol):

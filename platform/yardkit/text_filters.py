@@ -15,7 +15,7 @@ from typing import Any, Final
 import re2
 
 from yardkit import charsets
-from yardkit.fetcher import Fetched
+from yardkit.fetched import Fetched
 from yardkit.protocol import CutRule, DownloaderSettings, FailureKind
 
 MAX_RULES: Final = 50

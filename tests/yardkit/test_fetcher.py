@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from tests.yardkit.tls_server import serve_tls
 from tests.yardkit.web_server import Seen, WebServer, page, redirect, serve
 from yardkit import addresses
-from yardkit.fetcher import Fetched, Fetcher
+from yardkit.fetched import Fetched
+from yardkit.fetcher import Fetcher
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 
 LOOPBACK = ["127.0.0.0/8"]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from yardkit import charsets, text_filters
-from yardkit.fetcher import Fetched
+from yardkit.fetched import Fetched
 from yardkit.protocol import CutRule, DownloaderSettings, FailureKind, header_pairs
 from yardkit.text_filters import TextFilter, resolve_entities
 from yardspider import Response

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from tests.yardkit.web_server import WebServer, page, redirect, serve
-from yardkit.fetcher import Fetched, Fetcher
+from yardkit.fetched import Fetched
+from yardkit.fetcher import Fetcher
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 from yardkit.wire_url import as_written, sendable
 

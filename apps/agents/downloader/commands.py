@@ -18,7 +18,7 @@ from yardkit.bridge import in_daemon_thread
 from yardkit.broker import Broker, BrokerError, Delivery
 from yardkit.broker.aio import AsyncSubscription
 from yardkit.broker.outgoing import check_name
-from yardkit.fetcher import Fetched
+from yardkit.fetched import Fetched
 from yardkit.protocol import (
     MAX_MESSAGE_BYTES,
     AllocateDownloader,

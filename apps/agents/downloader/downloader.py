@@ -16,7 +16,7 @@ from apps.agents.downloader.vitals import AgentCounters, Rate
 from yardkit import failpoints
 from yardkit.broker import Outgoing
 from yardkit.clock import Clock
-from yardkit.fetcher import Fetched
+from yardkit.fetched import Fetched
 from yardkit.protocol import (
     Dispatched,
     DownloaderSettings,

@@ -12,7 +12,7 @@ from typing import Final
 
 from yardkit.broker import BrokerClosed, Outgoing
 from yardkit.clock import Clock
-from yardkit.fetcher import Fetched
+from yardkit.fetched import Fetched
 from yardkit.protocol import DownloadsFinished, HostResult, encode
 from yardkit.topology import DOWNLOAD_EXPIRES_SECONDS
 

@@ -16,7 +16,7 @@ from yardkit import failpoints
 from yardkit.backoff import back_off
 from yardkit.broker import Broker, BrokerClosed, BrokerError, Outgoing, Unroutable
 from yardkit.broker.aio import publish
-from yardkit.fetcher import Fetched, result_of
+from yardkit.fetched import Fetched, result_of
 from yardkit.protocol import (
     FIRST_KINDS,
     MAX_CONTENT_BYTES,

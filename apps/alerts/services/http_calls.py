@@ -11,7 +11,7 @@ from apps.alerts.engine.channels import ChannelRequest, ChannelResponse
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 
 if TYPE_CHECKING:
-    from yardkit.fetcher import Fetched
+    from yardkit.fetched import Fetched
 
 TIMEOUT_SECONDS: Final = 10.0
 _MOST_ANSWER_BYTES: Final = 64 * 1024

@@ -21,7 +21,7 @@ from apps.requeststore.models import SamplePage
 from yardkit.protocol import DownloaderSettings, DownloadRequest
 
 if TYPE_CHECKING:
-    from yardkit.fetcher import Fetched
+    from yardkit.fetched import Fetched
 
 MAX_BODY_BYTES: Final = 1024 * 1024
 MAX_SAMPLES: Final = 50

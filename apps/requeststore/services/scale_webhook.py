@@ -24,7 +24,7 @@ from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 from yardkit.standard_webhooks import signed_headers
 
 if TYPE_CHECKING:
-    from yardkit.fetcher import Fetched
+    from yardkit.fetched import Fetched
 
 logger = logging.getLogger(__name__)
 

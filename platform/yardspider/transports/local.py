@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from yardkit.fetcher import Fetcher, result_of
+from yardkit.fetched import result_of
+from yardkit.fetcher import Fetcher
 from yardkit.protocol import (
     DownloaderSettings,
     DownloadResult,

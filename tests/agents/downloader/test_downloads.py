@@ -19,7 +19,7 @@ from tests.agents.downloader.other_side import OtherSide, Unreliable, until
 from tests.yardkit.web_server import WebServer, page
 from yardkit.broker import Broker
 from yardkit.clock import ManualClock
-from yardkit.fetcher import Fetched
+from yardkit.fetched import Fetched
 from yardkit.protocol import (
     MAX_CONTENT_BYTES,
     MAX_MESSAGE_BYTES,

@@ -20,7 +20,7 @@ from apps.agents.downloader.fetchers.proxies import NoProxyFree, ProxyPool
 from apps.agents.downloader.fetchers.redial import Redialer
 from yardkit import charsets
 from yardkit.addresses import Network
-from yardkit.fetcher import Fetched
+from yardkit.fetched import Fetched
 from yardkit.protocol import FIRST_KINDS, DownloaderSettings, DownloadRequest, FailureKind
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,8 @@ from apps.agents.downloader.fetchers.proxies import ProxyPool, ProxySource, vali
 from apps.agents.downloader.fetchers.redial import Redialer
 from yardkit.addresses import parse_networks
 from yardkit.clock import Clock, SystemClock
-from yardkit.fetcher import Fetched, Fetcher, check_cookies
+from yardkit.fetched import Fetched
+from yardkit.fetcher import Fetcher, check_cookies
 from yardkit.protocol import DownloaderSettings, DownloaderType, DownloadRequest
 
 _REMEDIES: Final = {

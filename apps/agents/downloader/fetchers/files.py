@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from apps.agents.downloader.fetchers.address_switch import failure
 from apps.agents.downloader.fetchers.egress_proxy import EgressProxy
 from yardkit.bridge import in_daemon_thread
-from yardkit.fetcher import Fetched
+from yardkit.fetched import Fetched
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind, header_pairs
 
 _OUTSIDE: Final = "it is not below the folder that this agent's AGENT_FILES names"

@@ -21,7 +21,7 @@ from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 from yardkit.standard_webhooks import signed_headers
 
 if TYPE_CHECKING:
-    from yardkit.fetcher import Fetched
+    from yardkit.fetched import Fetched
 
 TIMEOUT_SECONDS: Final = 30.0
 # Bytes of items in one call; a larger single item goes alone.

@@ -29,7 +29,8 @@ from yardkit.names import is_header_value, is_token
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 
 if TYPE_CHECKING:
-    from yardkit.fetcher import Fetched, Fetcher
+    from yardkit.fetched import Fetched
+    from yardkit.fetcher import Fetcher
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 # These statuses concern the URL, the login or the current load, not the message. They are retried,

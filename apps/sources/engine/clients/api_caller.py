@@ -25,7 +25,7 @@ from yardkit.nesting import check_json
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 
 if TYPE_CHECKING:
-    from yardkit.fetcher import Fetched
+    from yardkit.fetched import Fetched
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from apps.agents.downloader.fetchers import Equipment, FetchOptions, PageFetcher
 from apps.agents.downloader.fetchers.chromium import BrowserOptions
 from tests.plugins.markers import CHROMIUM
 from yardkit import addresses
-from yardkit.fetcher import Fetched
+from yardkit.fetched import Fetched
 from yardkit.protocol import DownloaderSettings, DownloadRequest
 
 LOOPBACK = ["127.0.0.0/8"]

@@ -16,7 +16,7 @@ from tests.agents.downloader.fetchers.proxy_server import serve_proxy
 from tests.agents.downloader.fetchers.test_proxies import parsed
 from tests.agents.downloader.fetchers.test_types import HTML, of_every_type
 from tests.yardkit.web_server import Seen, WebServer, page, serve
-from yardkit.fetcher import Fetched
+from yardkit.fetched import Fetched
 from yardkit.protocol import FailureKind, header_pairs
 
 PATTERN = r"^HTTP 403\n|captcha|请验证"

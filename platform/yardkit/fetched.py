@@ -1,0 +1,70 @@
+"""Responses as fetchers return them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from yardkit.protocol import DownloadResult, FailureKind, HeaderPairs, header_texts
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """One response. ``status`` is 0 without one, and ``failure`` says why.
+
+    A failure ``data_loss`` or ``too_large`` has status and headers, the former also the part of
+    the body that came. ``url`` is the last one after redirects; without any, the requested one as
+    it was sent. ``raw_headers`` are as received; ``truncated``: the body was cut at the limit.
+    ``headers_ms``, ``length``, ``protocol``, ``peer``, ``certificate``: as of ``DownloadResult``.
+    """
+
+    url: str
+    status: int
+    raw_headers: HeaderPairs
+    body: bytes
+    failure: FailureKind
+    error: str
+    elapsed_ms: float
+    truncated: bool
+    # Status (429 or 503, else 0) and Retry-After of an answer that ``switch_pattern`` matched, so
+    # that the host is throttled whatever the final result of the request is.
+    busy_status: int = 0
+    retry_after: str = ""
+    headers_ms: float = 0.0
+    length: int = -1
+    protocol: str = ""
+    peer: str = ""
+    certificate: bytes = b""
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """``raw_headers`` as text."""
+        return header_texts(self.raw_headers)
+
+    def header(self, name: bytes) -> str:
+        """Return the first value of a header, given in lower case; "" without one."""
+        found = (value for key, value in self.raw_headers if key.lower() == name)
+        return next(found, b"").decode("utf-8", "replace")
+
+
+def result_of(
+    request_id: int, attempt: int, fetched: Fetched, body: bytes, *, compressed: bool = False
+) -> DownloadResult:
+    """Return a response as the answer to one attempt of a request."""
+    return DownloadResult(
+        request_id,
+        attempt,
+        fetched.url,
+        fetched.status,
+        list(fetched.raw_headers),
+        body,
+        fetched.failure,
+        fetched.error,
+        fetched.elapsed_ms,
+        fetched.truncated,
+        compressed,
+        fetched.headers_ms,
+        fetched.length,
+        fetched.protocol,
+        fetched.peer,
+        fetched.certificate,
+    )
