@@ -13,6 +13,7 @@ from django.db import connection
 
 from apps.datasets.services import compaction, retention
 from apps.datasets.services import delivery as delivery_service
+from apps.datasets.services.datasets import KINDS_OF_RUNS
 from apps.datasets.services.files import store_chunk
 from apps.datasets.services.ingestion import store_items
 from apps.datasets.services.leases import release_dead
@@ -244,9 +245,9 @@ def _readable(
 
 
 def _sender_problem(delivery: Delivery, message: ItemMessage) -> str:
-    """Return why the sender may not send this, or "": a run sends only its own items."""
+    """Return why the sender may not send this, or "": a run sends only what is its own."""
     kind, _, number = message.producer.partition(":")
-    if kind == "run" and number.isascii() and number.isdigit():
+    if kind in KINDS_OF_RUNS and number.isascii() and number.isdigit():
         return sender_problem(delivery, run=int(number), boot=message.boot)
     sender = sender_of(delivery)
     return f"{sender} sends items of {message.producer[:100]}" if sender else ""

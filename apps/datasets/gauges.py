@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from django.db.models import Count, Min, Sum
+from django.db.models import Count, Min, Q, Sum
 
 from apps.datasets.models import DataFile, Dataset, Delivery
 from apps.datasets.queries.deliveries import accountings, lag_seconds
-from apps.datasets.states import Level
+from apps.datasets.states import Kind, Level
 from apps.runtime.queries import database_now
 from yardkit import metrics
 from yardkit.metrics import Reading
@@ -16,7 +16,11 @@ from yardkit.metrics import Reading
 
 def _kept() -> dict[str, Reading]:
     rows = Dataset.objects.order_by().values("project")
-    found = rows.annotate(of_items=Sum("items"), of_bytes=Sum("bytes"), of_json=Sum("raw_bytes"))
+    found = rows.annotate(
+        of_items=Sum("items", filter=Q(kind=Kind.ITEMS), default=0),
+        of_bytes=Sum("bytes"),
+        of_json=Sum("raw_bytes"),
+    )
     readings: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in KEPT}
     for row in found:
         key = (str(row["project"]),)
@@ -37,8 +41,8 @@ def _segments() -> dict[str, Reading]:
 
 KEPT: Final = {
     "datasets.items": "Stored items.",
-    "datasets.bytes": "Size of the files with stored items.",
-    "datasets.json_bytes": "Size of the stored items as JSON.",
+    "datasets.bytes": "Size of the files with stored items, requests and indexes of pages.",
+    "datasets.json_bytes": "Size of these rows as JSON.",
 }
 metrics.group(KEPT, _kept, ("project",))
 metrics.group(

@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from apps.datasets.querysets import DatasetQuerySet, DeliveryQuerySet, OfDatasetQuerySet
-from apps.datasets.states import CompactionState, DeliveryMode, DeliveryState, Level, Origin
+from apps.datasets.states import CompactionState, DeliveryMode, DeliveryState, Kind, Level, Origin
 from apps.projects.models import Project
 from apps.runtime.fields import SecretTextField
 
@@ -23,16 +23,24 @@ NAME_CHARACTERS = 200
 class Dataset(models.Model):
     """Items of one job, request group or source, over all runs.
 
-    ``name`` is unique in the project and stands in addresses. The row is locked by every writer of
-    its manifest, so ``last_batch`` numbers commits in order.
+    ``name`` is unique in the project and kind, and stands in addresses. The row is locked by every
+    writer of its manifest, so ``last_batch`` numbers commits in order.
     """
 
     project = models.ForeignKey(
         Project, verbose_name=_("project"), on_delete=models.CASCADE, related_name="+"
     )
     name = models.CharField(_("name"), max_length=NAME_CHARACTERS)
+    kind = models.CharField(
+        _("kind"),
+        max_length=8,
+        choices=Kind.choices,
+        default=Kind.ITEMS,
+        db_default=Kind.ITEMS.value,
+    )
     origin = models.CharField(_("origin"), max_length=6, choices=Origin.choices)
-    # Of a job its ID; a request group or a source has no row and is known by its name.
+    # Of a job its ID; a request group or a source has no row and is known by its name. The name of
+    # a job's datasets of requests and pages is their kind.
     origin_id = models.BigIntegerField(_("origin ID"), default=0)
     origin_name = models.CharField(_("origin"), max_length=NAME_CHARACTERS, blank=True, default="")
     created_at = models.DateTimeField(_("created at"), default=timezone.now)
@@ -79,7 +87,7 @@ class Dataset(models.Model):
         verbose_name_plural = _("datasets")
         ordering: ClassVar = ["name"]
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["project", "name"], name="datasets_name_once"),
+            models.UniqueConstraint(fields=["project", "kind", "name"], name="datasets_name_once"),
             models.UniqueConstraint(
                 fields=["project", "origin", "origin_id", "origin_name"],
                 name="datasets_origin_once",
@@ -87,6 +95,7 @@ class Dataset(models.Model):
             models.CheckConstraint(
                 condition=Q(origin__in=Origin.values), name="datasets_origin_known"
             ),
+            models.CheckConstraint(condition=Q(kind__in=Kind.values), name="datasets_kind_known"),
         ]
 
     def __str__(self) -> str:

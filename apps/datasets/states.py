@@ -14,6 +14,18 @@ class Origin(models.TextChoices):
     SOURCE = "source", _("Source")
 
 
+class Kind(models.TextChoices):
+    """What the rows of a dataset are.
+
+    People see datasets of items. Requests and kept pages belong to the runs of a job: each has a
+    dataset beside that of the job's items, which no list shows.
+    """
+
+    ITEMS = "items", _("Items")
+    REQUESTS = "requests", _("Requests")
+    PAGES = "pages", _("Pages")
+
+
 class Level(models.IntegerChoices):
     """Place of a data file: a segment is fresh, a table file belongs to the Iceberg table."""
 

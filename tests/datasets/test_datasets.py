@@ -7,6 +7,7 @@ import pytest
 from apps.datasets.models import NAME_CHARACTERS, Dataset
 from apps.datasets.services.datasets import UnknownProducer, dataset_of_job, destination
 from apps.jobs.models import Job
+from tests.access.factories import make_superuser
 from tests.jobs.factories import make_job, make_run
 
 pytestmark = pytest.mark.django_db
@@ -79,3 +80,16 @@ def test_the_dataset_of_another_writer_is_found(monkeypatch: pytest.MonkeyPatch)
 def test_other_producers_are_unknown(producer: str) -> None:
     with pytest.raises(UnknownProducer):
         destination(producer)
+
+
+def test_requests_and_pages_of_a_job_have_datasets_that_no_list_shows() -> None:
+    run = make_run(job=make_job(name="shop"))
+    kinds = ["run", "requests", "pages"]
+    places = {kind: destination(f"{kind}:{run.pk}") for kind in kinds}
+    assert places == {kind: destination(f"{kind}:{run.pk}") for kind in kinds}
+    assert len({place.dataset_id for place in places.values()}) == 3
+    assert {place.run_number for place in places.values()} == {run.pk}
+    rows = Dataset.objects.order_by("id").values_list("kind", "name", "origin_id")
+    assert list(rows) == [(kind, "shop", run.job_id) for kind in ("items", "requests", "pages")]
+    seen = Dataset.objects.visible_to(make_superuser())
+    assert [dataset.kind for dataset in seen] == ["items"]

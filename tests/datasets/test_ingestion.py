@@ -364,3 +364,18 @@ def test_a_failed_transaction_leaves_nothing_but_an_object(
 
 def _failing(*_rows: object) -> None:
     raise IntegrityError("made up")
+
+
+@pytest.mark.parametrize("kind", ["requests", "pages"])
+def test_requests_and_pages_need_the_token_of_their_run_and_are_no_items(
+    run: Run, kind: str
+) -> None:
+    batch = make_batch(run, make_items(3), producer=f"{kind}:{run.pk}")
+    assert not refused(batch)
+    assert refused(changed(batch, first=4, token="x")) == [
+        f"the token is not that of {kind}:{run.pk}"
+    ]
+    assert not refused(batch)
+    assert run_accounting(run.pk).yielded == 0
+    row = DatasetRun.objects.get(run_number=run.pk)
+    assert (row.stored, row.duplicates, row.dataset.kind) == (3, 3, kind)

@@ -124,3 +124,24 @@ def test_only_what_nothing_names_is_swept(objects: Path) -> None:
     assert not other.exists()
     with open_reader(dataset) as reader:
         assert len(reader.page(ItemQuery(limit=100)).items) == 20
+
+
+def test_requests_go_with_the_items_of_their_run_or_after_some_days(settings: Any) -> None:
+    runs = ended_runs(4)
+    for run in runs:
+        store(run, [{"url": "https://shop.example/"}] * 3, producer=f"requests:{run.pk}")
+    compact_all(LATER)
+    DatasetRun.objects.update(settled_at=LATER)
+    of_items, of_requests = Dataset.objects.get(kind="items"), Dataset.objects.get(kind="requests")
+    assert run_accounting(runs[0].pk).stored == 10
+    assert (of_items.items, of_requests.items) == (40, 12)
+    settings.RUN_REQUESTS_DAYS = 2
+    DatasetRun.objects.filter(run_number=runs[3].pk).update(last_at=NOW - timedelta(days=3))
+    DatasetRun.objects.filter(dataset=of_items, run_number=runs[1].pk).update(pinned=True)
+    Dataset.objects.filter(pk=of_items.pk).update(keep_runs=2)
+    of_items.refresh_from_db()
+    assert retention.apply(dataset=of_items, now=LATER) == 1
+    assert retention.apply(dataset=of_requests, now=LATER) == 2
+    assert left(of_items) == [run.pk for run in runs[1:]]
+    assert left(of_requests) == [run.pk for run in runs[1:3]]
+    assert run_accounting(runs[0].pk).deleted == 10

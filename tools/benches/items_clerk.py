@@ -83,7 +83,7 @@ def look(run: int) -> dict[str, Any]:
     from apps.datasets.models import DatasetRun
     from apps.runtime.models import Daemon
 
-    row = DatasetRun.objects.filter(run_number=run).first()
+    row = DatasetRun.objects.of_items().filter(run_number=run).first()
     return {
         "ready": Daemon.objects.filter(kind="dataset_writer").exists(),
         "stored": row.stored if row else 0,
@@ -103,7 +103,7 @@ def _end(run: int) -> dict[str, Any]:
 def _dataset() -> Dataset:
     from apps.datasets.models import Dataset
 
-    return Dataset.objects.get()
+    return Dataset.objects.of_items().get()
 
 
 # --- queries --------------------------------------------------------------------------------------

@@ -75,7 +75,8 @@ def _failed(row: DatasetRun) -> list[dict[str, Any]]:
 
 def _settled(at: datetime) -> Iterator[tuple[DatasetRun, Job]]:
     rows = (
-        DatasetRun.objects.filter(settled_at__gte=at, dataset__origin=Origin.JOB)
+        DatasetRun.objects.of_items()
+        .filter(settled_at__gte=at, dataset__origin=Origin.JOB)
         .select_related("dataset")
         .order_by("settled_at")
     )
@@ -88,7 +89,7 @@ def _settled(at: datetime) -> Iterator[tuple[DatasetRun, Job]]:
 def _newest(open_keys: Iterable[str]) -> Iterator[tuple[str, DatasetRun]]:
     """Yield the newest settled run of each job."""
     for key in open_keys:
-        rows = DatasetRun.objects.filter(
+        rows = DatasetRun.objects.of_items().filter(
             dataset__origin=Origin.JOB, dataset__origin_id=int(key.removeprefix("job:"))
         )
         row = rows.exclude(settled_at=None).order_by("-run_number").first()

@@ -173,7 +173,7 @@ class RunItemStatisticsView(ApiView):
     def get(self, request: Request, run: int) -> Response:
         """Return each field with its fill rate, types and limits."""
         visible_run(request, run)
-        rows = list(DatasetRun.objects.filter(run_number=run))
+        rows = list(DatasetRun.objects.of_items().filter(run_number=run))
         return Response(FieldSummarySerializer(summaries(rows), many=True).data)
 
 

@@ -41,7 +41,7 @@ def dataset_list(request: HttpRequest) -> HttpResponse:
 def project_datasets(request: HttpRequest, pk: int) -> HttpResponse:
     """Page of a project's datasets."""
     project = get_object_or_404(Project.objects.visible_to(request.user), pk=pk)
-    rows = Dataset.objects.filter(project=project).select_related("project")
+    rows = Dataset.objects.of_items().filter(project=project).select_related("project")
     title = _("Data of %(name)s") % {"name": project.name}
     return _list(request, rows.order_by("name"), title=title, project=project)
 

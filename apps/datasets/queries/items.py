@@ -13,7 +13,7 @@ from django.db.models import Q, Sum
 from apps.datasets.engine.item_types import File
 from apps.datasets.engine.reader import TIMEOUT_SECONDS, ItemReader
 from apps.datasets.models import DataFile, Dataset, DatasetRun
-from apps.datasets.states import Level, Origin
+from apps.datasets.states import Kind, Level, Origin
 from apps.jobs.models import Job, Run
 from apps.queuestats.queries import RunTotals, run_totals
 from apps.runtime.services.objects import shared_objects
@@ -114,7 +114,7 @@ def run_accounting(run_id: int, totals: RunTotals | None = None) -> ItemAccounti
     dropped, until it comes.
     """
     totals = totals or run_totals([f"run:{run_id}"])[f"run:{run_id}"]
-    row = DatasetRun.objects.filter(run_number=run_id).first()
+    row = DatasetRun.objects.of_items().filter(run_number=run_id).first()
     dropped = sum(totals.dropped.values())
     stored, rejected = (row.stored, row.rejected) if row else (0, 0)
     yielded = max(totals.items, stored + rejected + dropped)
@@ -172,15 +172,15 @@ def _shown(limit: float | str | None) -> str:
     return limit if isinstance(limit, str) else f"{limit:.15g}"
 
 
-def dataset_of_run(run: Run) -> Dataset | None:
-    """Return the dataset of a run's job, None before its first item."""
-    return dataset_of_job(run.job)
+def dataset_of_run(run: Run, kind: Kind = Kind.ITEMS) -> Dataset | None:
+    """Return the dataset of a run's job, None before its first row."""
+    return dataset_of_job(run.job, kind)
 
 
-def dataset_of_job(job: Job) -> Dataset | None:
-    """Return the dataset of a job, None before its first item."""
+def dataset_of_job(job: Job, kind: Kind = Kind.ITEMS) -> Dataset | None:
+    """Return the dataset of a job, None before its first row."""
     return Dataset.objects.filter(
-        project_id=job.project_id, origin=Origin.JOB, origin_id=job.pk
+        project_id=job.project_id, kind=kind, origin=Origin.JOB, origin_id=job.pk
     ).first()
 
 
@@ -199,5 +199,5 @@ def previous_run(dataset: Dataset, run_number: int) -> int | None:
 
 def stored_items(run_ids: Iterable[int]) -> dict[int, int]:
     """Return the number of stored items by run; one query."""
-    rows = DatasetRun.objects.filter(run_number__in=list(run_ids)).values("run_number")
+    rows = DatasetRun.objects.of_items().filter(run_number__in=list(run_ids)).values("run_number")
     return {row["run_number"]: row["total"] for row in rows.annotate(total=Sum("stored"))}

@@ -109,4 +109,6 @@ def _problem(chunk: FileChunk) -> str:
     least = chunk.size - CHUNK_BYTES * (parts - 1) if chunk.part == parts - 1 else CHUNK_BYTES
     if not 0 <= chunk.part < parts or len(chunk.data) != least:
         return f"{name}: part {chunk.part} has {len(chunk.data)} bytes"
+    if chunk.producer.partition(":")[0] != "run":
+        return f"{chunk.producer[:100]} keeps no files"
     return token_problem(chunk.producer, chunk.token)

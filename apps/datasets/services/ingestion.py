@@ -26,7 +26,8 @@ from apps.datasets.engine import keys
 from apps.datasets.engine.accounting import merged_fields, merged_reasons
 from apps.datasets.engine.checks import BadChecks, ItemChecker
 from apps.datasets.models import DataFile, Dataset, DatasetRun, ItemStream
-from apps.datasets.services.datasets import Destination, UnknownProducer, destination
+from apps.datasets.services.datasets import KINDS_OF_RUNS, Destination, UnknownProducer, destination
+from apps.datasets.states import Kind
 from apps.queuestats.services.rates import count
 from apps.runtime.models import ProcessedMessage
 from apps.runtime.services.objects import shared_objects
@@ -161,7 +162,7 @@ def token_problem(producer: str, token: str) -> str:
 
     Only runs have tokens; the other producers are processes of the platform.
     """
-    if producer.startswith("run:") and not _token_is_valid(producer, token):
+    if producer.partition(":")[0] in KINDS_OF_RUNS and not _token_is_valid(producer, token):
         return f"the token is not that of {producer[:100]}"
     return ""
 
@@ -169,7 +170,7 @@ def token_problem(producer: str, token: str) -> str:
 @lru_cache(maxsize=4096)
 def _token_is_valid(producer: str, token: str) -> bool:
     # Checking a signature is slow; the same one comes with every batch of a run.
-    number = producer.removeprefix("run:")
+    number = producer.partition(":")[2]
     if not (number.isascii() and number.isdigit() and len(number) < 19):
         return False
     return verify_run_token(settings.SECRET_KEY, int(number), token)
@@ -211,6 +212,8 @@ class _Step:
 
     def _count(self) -> None:
         dataset = self._dataset
+        if dataset.kind != Kind.ITEMS:
+            return
         for part in self._parts.values():
             for series, amount in (
                 ("items.stored", len(part.rows)),

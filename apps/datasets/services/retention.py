@@ -20,6 +20,7 @@ from apps.datasets.engine import keys
 from apps.datasets.models import Compaction, DataFile, Dataset, DatasetRun, StoredFile
 from apps.datasets.services.compaction import recover, tables
 from apps.datasets.services.leases import HeldDataset, hold
+from apps.datasets.states import Kind
 from apps.runtime.services.objects import shared_objects
 from yardkit import failpoints
 
@@ -55,8 +56,8 @@ def _is_due(name: str, interval: timedelta, now: datetime) -> bool:
 def _limited() -> QuerySet[Dataset]:
     if settings.DATA_DAYS:
         return Dataset.objects.all()
-    limits = Q(keep_days=None) & Q(keep_runs=None) & Q(keep_bytes=None)
-    return Dataset.objects.exclude(limits)
+    unlimited = Q(keep_days=None, keep_runs=None, keep_bytes=None, kind=Kind.ITEMS)
+    return Dataset.objects.exclude(unlimited)
 
 
 def apply(*, dataset: Dataset, now: datetime) -> int:
@@ -77,8 +78,12 @@ def apply(*, dataset: Dataset, now: datetime) -> int:
 def expired_runs(dataset: Dataset, now: datetime) -> Iterator[DatasetRun]:
     """Yield the runs that days, number or size do not allow any more; pinned ones stay.
 
-    Only settled runs: what goes on is not deleted.
+    Only settled runs: what goes on is not deleted. Requests and pages of a run are deleted with its
+    items, or earlier by days.
     """
+    if dataset.kind != Kind.ITEMS:
+        yield from _expired_with_items(dataset, now)
+        return
     rows = DatasetRun.objects.filter(
         dataset=dataset, run_number__gt=0, deleted_at=None, settled_at__isnull=False
     ).order_by("-run_number")
@@ -91,6 +96,25 @@ def expired_runs(dataset: Dataset, now: datetime) -> Iterator[DatasetRun]:
         is_many = dataset.keep_runs is not None and number > dataset.keep_runs
         is_large = dataset.keep_bytes is not None and size > dataset.keep_bytes
         if (is_late or is_many or is_large) and not row.pinned:
+            yield row
+
+
+def _expired_with_items(dataset: Dataset, now: datetime) -> Iterator[DatasetRun]:
+    """Yield the runs of requests or pages whose items are deleted, or that are too old."""
+    of_items = Dataset.objects.of_items().filter(
+        project=dataset.project_id, origin=dataset.origin, origin_id=dataset.origin_id
+    )
+    items = {row.run_number: row for row in DatasetRun.objects.filter(dataset__in=of_items)}
+    days = dataset.keep_days or settings.RUN_REQUESTS_DAYS
+    oldest = now - timedelta(days=days) if days else None
+    for row in DatasetRun.objects.filter(
+        dataset=dataset, deleted_at=None, settled_at__isnull=False
+    ).order_by("-run_number"):
+        run = items.get(row.run_number)
+        if run is not None and run.pinned:
+            continue
+        is_late = oldest is not None and (row.last_at or row.settled_at or now) < oldest
+        if is_late or (run is not None and run.deleted_at is not None):
             yield row
 
 

@@ -65,8 +65,10 @@ def _add_empty_runs(now: datetime) -> None:
 
     Those that have reported items, and those of datasets that have checks to evaluate.
     """
-    checked = Dataset.objects.filter(origin=Origin.JOB).exclude(checks=[]).values("origin_id")
-    known = DatasetRun.objects.filter(run_number=OuterRef("pk"))
+    checked = (
+        Dataset.objects.of_items().filter(origin=Origin.JOB).exclude(checks=[]).values("origin_id")
+    )
+    known = DatasetRun.objects.of_items().filter(run_number=OuterRef("pk"))
     stream = Concat(Value("run:"), Cast(OuterRef("pk"), CharField()))
     reported = RunCounter.objects.filter(owner=stream, items__gt=0)
     runs = Run.objects.filter(~Exists(known), state__in=FINAL, ended_at__gt=now - RECENT)

@@ -145,7 +145,10 @@ def look(run_id: int) -> Progression:
         run=run,
         books=run_totals([run.owner])[run.owner],
         items=run_accounting(run.pk),
-        data=DatasetRun.objects.select_related("dataset").filter(run_number=run.pk).first(),
+        data=DatasetRun.objects.of_items()
+        .select_related("dataset")
+        .filter(run_number=run.pk)
+        .first(),
     )
 
 

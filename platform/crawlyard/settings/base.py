@@ -98,6 +98,7 @@ OBJECTS_URL, OBJECTS_ACCESS_KEY, OBJECTS_SECRET_KEY = objects(env, DATA_DIR / "o
 ICEBERG_CATALOG_URL = env.secret("ICEBERG_CATALOG_URL", default="")
 # Age at which the data of a run is deleted, unless its dataset says otherwise; 0: never.
 DATA_DAYS = env.int("DATA_DAYS", default=0, minimum=0, maximum=36500)
+RUN_REQUESTS_DAYS = env.int("RUN_REQUESTS_DAYS", default=30, minimum=0, maximum=36500)
 
 # Networks (CIDR) that deliveries may reach besides public addresses.
 DELIVERY_ALLOWED_NETWORKS = env.list("DELIVERY_ALLOWED_NETWORKS", default=[])

@@ -18,7 +18,8 @@ CHUNK_BYTES: Final = 4 * 1024 * 1024
 class ItemBatch(Message, frozen=True, kw_only=True, tag="item_batch"):
     """Consecutive items of one producer; each is identified by (producer, boot, number).
 
-    ``producer``: ``run:<id>``, ``biz:<project id>/<name>`` or ``source:<project id>/<name>``.
+    ``producer``: ``run:<id>``, ``biz:<project id>/<name>`` or ``source:<project id>/<name>``;
+    ``requests:<run>`` and ``pages:<run>`` for the requests and the kept pages of a run.
     ``first``: number of the first item; numbers count from 1 without gaps in (producer, boot).
     ``lines``: a zstd frame of ``count`` JSON lines ``["<address of the page, or empty>", {item}]``
     of ``raw_bytes`` bytes. ``at``: Unix seconds. ``once``: identifies a batch that another process
