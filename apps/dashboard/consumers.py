@@ -153,7 +153,7 @@ class AgentsConsumer(LiveConsumer):
 
 
 class UnknownPathConsumer(AsyncJsonWebsocketConsumer):
-    """Rejects unknown websocket paths without logging: anybody may send them."""
+    """Rejects unknown websocket paths without logging, since any client can request them."""
 
     async def connect(self) -> None:
         """Reject the handshake."""

@@ -22,13 +22,13 @@ from apps.joblogs.models import ErrorGroup, LogPolicy
 class LogPolicyAdmin(ProjectScopedAdmin):
     """Retention of log lines by project and job; the settings are the default."""
 
-    list_display = ("of_what", "project", "kept_days", "kept_quiet", "kept_size")
+    list_display = ("subject", "project", "kept_days", "kept_quiet", "kept_size")
     list_select_related = ("project", "job")
     list_filter = (("project", VisibleRelatedFilter),)
     fields = ("project", "job", ("days", "quiet_days"), "max_bytes")
 
     @display(description=_("job"), ordering="job__name")
-    def of_what(self, policy: LogPolicy) -> Any:
+    def subject(self, policy: LogPolicy) -> Any:
         """The job, or all other jobs of the project."""
         return policy.job.name if policy.job else _("all other jobs and builds")
 

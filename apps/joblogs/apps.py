@@ -12,5 +12,5 @@ class JobLogsConfig(AppConfig):
     verbose_name = _("Logs")
 
     def ready(self) -> None:
-        """Register what can be measured."""
+        """Register gauges."""
         from apps.joblogs import gauges  # noqa: F401

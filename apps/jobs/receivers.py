@@ -36,14 +36,14 @@ def run_has_ended(sender: object, run: Run, now: datetime, **kwargs: Any) -> Non
 @receiver(project_deleted, dispatch_uid="jobs.project_deleted")
 def project_was_deleted(sender: object, project: Project, now: datetime, **kwargs: Any) -> None:
     """Stop the schedules of a deleted project. Raises ``ProjectInUse`` if a run is active."""
-    from apps.jobs.services.deletion import project_goes
+    from apps.jobs.services.deletion import stop_project_schedules
 
-    project_goes(project, now)
+    stop_project_schedules(project, now)
 
 
 @receiver(project_restored, dispatch_uid="jobs.project_restored")
 def project_was_restored(sender: object, project: Project, now: datetime, **kwargs: Any) -> None:
     """Resume the schedules of a restored project."""
-    from apps.jobs.services.deletion import project_comes_back
+    from apps.jobs.services.deletion import resume_project_schedules
 
-    project_comes_back(project, now)
+    resume_project_schedules(project, now)

@@ -1,1 +1,1 @@
-"""Rule-based task router: moves items from inbounds to outbounds (taskHUB, seed 2)."""
+"""Rule-based task router: moves items from inbounds to outbounds, with the rules of taskHUB."""

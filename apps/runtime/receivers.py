@@ -16,7 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 _READ_ONLY: Final = "25006"
 
 
-def tell_read_only(
+def raise_if_read_only(
     execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
 ) -> Any:
     """Execute a statement; raise ``OperationalError`` if the server is read-only."""
@@ -30,6 +30,6 @@ def tell_read_only(
 
 def watch_writes(connection: BaseDatabaseWrapper, **_signal: Any) -> None:
     """Receiver of ``connection_created``: install the wrapper on PostgreSQL connections."""
-    if connection.vendor == "postgresql" and tell_read_only not in connection.execute_wrappers:
+    if connection.vendor == "postgresql" and raise_if_read_only not in connection.execute_wrappers:
         # First in the list: code that wraps statements temporarily removes the last wrapper.
-        connection.execute_wrappers.insert(0, tell_read_only)
+        connection.execute_wrappers.insert(0, raise_if_read_only)

@@ -12,5 +12,5 @@ class SeedsConfig(AppConfig):
     verbose_name = _("Seeds")
 
     def ready(self) -> None:
-        """Register what can be measured."""
+        """Register gauges."""
         from apps.seeds import gauges  # noqa: F401

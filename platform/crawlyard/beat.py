@@ -85,7 +85,7 @@ class LeaderScheduler(DatabaseScheduler):  # type: ignore[misc]
         except BaseException:
             # Celery removes an entry before sending it: an entry whose connection broke was not
             # sent again until a row changed.
-            self._read_anew()
+            self._reload()
             raise
 
     def close(self) -> None:
@@ -146,10 +146,10 @@ class LeaderScheduler(DatabaseScheduler):  # type: ignore[misc]
                 self.Entry.from_entry(name, app=self.app, **entry)
         # The previous leader has changed the rows. Own writes must not count as a change: one that
         # is detected while the entries are sorted would send due entries twice.
-        self._read_anew()
+        self._reload()
         self._seen = self.Changes.last_change()
 
-    def _read_anew(self) -> None:
+    def _reload(self) -> None:
         """Discard the in-memory schedule; repeated wake-ups are harmless."""
         self._dirty.clear()
         self._initial_read = True

@@ -56,7 +56,7 @@ class BodyLimit:
             await self._application(scope, receive, send)
             return
         limit = _limit_of(scope["path"])
-        if _told_length(scope) > limit:
+        if _declared_length(scope) > limit:
             await _refuse(scope, receive, send, limit)
             return
         read = 0
@@ -89,7 +89,7 @@ def _limit_of(path: str) -> int:
     return MOST_ELSEWHERE
 
 
-def _told_length(scope: Scope) -> int:
+def _declared_length(scope: Scope) -> int:
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit():
             return int(value[:20])

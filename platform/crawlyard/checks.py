@@ -77,7 +77,9 @@ def debug_is_for_a_laptop(app_configs: Sequence[Any] | None, **kwargs: Any) -> l
 
 
 @register(START_TAG)
-def stores_ask_who_comes(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+def stores_require_passwords(
+    app_configs: Sequence[Any] | None, **kwargs: Any
+) -> list[CheckMessage]:
     """Require authentication of stores on other machines."""
     if settings.DEBUG:
         return []

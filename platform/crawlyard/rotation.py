@@ -116,7 +116,7 @@ def _batch(
             stored = each.value_from_object(row)
             if not isinstance(stored, SealedText):
                 continue
-            sealed = _anew(stored.sealed, box, newest)
+            sealed = _resealed(stored.sealed, box, newest)
             if sealed is None:
                 count.lost.append(str(row.pk))
             elif sealed == stored.sealed:
@@ -129,7 +129,7 @@ def _batch(
     return found[-1].pk if len(found) == BATCH else None
 
 
-def _anew(sealed: str, box: SecretBox, newest: SecretBox) -> str | None:
+def _resealed(sealed: str, box: SecretBox, newest: SecretBox) -> str | None:
     """Return the secret sealed with the newest key; None when no key opens it."""
     try:
         newest.open(sealed)

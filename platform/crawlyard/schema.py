@@ -62,7 +62,7 @@ class Autodetector(MigrationAutodetector):
                     model.options.pop(name, None)
 
     def deep_deconstruct(self, obj: Any) -> Any:
-        """As Django's, without what is not stored."""
+        """Deconstruct as Django does, without attributes that the database does not store."""
         found = super().deep_deconstruct(obj)
         if isinstance(obj, Field):
             path, args, options = found

@@ -107,7 +107,7 @@ class Listeners:
     _is_closed: bool = False
 
     async def close(self) -> None:
-        """Close all ports for good."""
+        """Close all ports; none is opened again."""
         self._is_closed = True
         await self.arrange({})
 
@@ -186,7 +186,7 @@ class SeedServers:
         self._loop = loop
         self._clock = clock or SystemClock()
         self._wanted: dict[int, Server] = {}
-        self._told: dict[int, tuple[str, str]] = {}
+        self._reported: dict[int, tuple[str, str]] = {}
         self._is_away = False
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -266,13 +266,13 @@ class SeedServers:
             project = owners[place]
             told[project] = (told[project][0], problem)
         self._log(told)
-        if told or self._told:
+        if told or self._reported:
             report_servers(process=self.process, servers=told, now=self._clock.now())
-        self._told = told
+        self._reported = told
 
     def _log(self, told: dict[int, tuple[str, str]]) -> None:
         for project, (address, problem) in told.items():
-            if self._told.get(project) != (address, problem):
+            if self._reported.get(project) != (address, problem):
                 if problem:
                     logger.warning("taskHUB's own port %s is not open: %s", address, problem)
                 else:

@@ -100,7 +100,7 @@ class Supervisor:
         self._spawn(child)
 
     def retire(self, name: str) -> None:
-        """Terminate a unit for good; kill it if it still runs after a minute."""
+        """Terminate a unit without a restart; kill it if it still runs after a minute."""
         for child in self._children:
             if child.unit.name == name and child.retire_by is None:
                 child.retire_by = time.monotonic() + RETIRE_SECONDS

@@ -122,7 +122,7 @@ def download(client: Client, path: str, query: Mapping[str, Any], to: Path | Non
 
 
 class _Sink:
-    """A file, or standard output; what a terminal shows is made inert."""
+    """A file, or standard output; control characters are escaped on terminals."""
 
     def __init__(self, file: BinaryIO | None) -> None:
         self._file = file
@@ -142,7 +142,7 @@ class _Sink:
 
 
 class _Progress:
-    """How much has come, in one line that is overwritten, on a terminal only."""
+    """Progress of a download in one line that is overwritten; on terminals only."""
 
     def __init__(self) -> None:
         # Output to the same terminal would mix with it.

@@ -102,13 +102,13 @@ def _only(kind: str, text: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     if not rows:
         raise CommandFailed(Exits.NOT_FOUND, f"there is no {kind} {text}")
     if len(rows) > 1:
-        told = ", ".join(_told(row) for row in rows[:_MOST_TOLD])
+        told = ", ".join(_row_name(row) for row in rows[:_MOST_TOLD])
         text = f"there are several of {kind} {text}; say the id: {told}"
         raise CommandFailed(Exits.USAGE, text)
     return rows[0]
 
 
-def _told(row: dict[str, Any]) -> str:
+def _row_name(row: dict[str, Any]) -> str:
     project = row.get("project")
     return f"{row['id']}" if project is None else f"{row['id']} (project {project})"
 

@@ -64,7 +64,7 @@ for _module in (
     app.add_typer(_module.commands)
 
 
-def _tell_version(value: bool) -> None:
+def _print_version(value: bool) -> None:
     if value:
         from importlib.metadata import version
 
@@ -78,7 +78,9 @@ def options(
     profile: Profile = None,
     version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version.", callback=_tell_version, is_eager=True),
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     """Set options for the command that follows."""

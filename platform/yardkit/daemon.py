@@ -302,12 +302,12 @@ class _StopGuard:
         self._stop = stop
         self._name = name
         self._ended = threading.Event()
-        self._heard, self._told = socket.socketpair()
-        self._heard.settimeout(_GUARD_POLL_SECONDS)
-        self._told.setblocking(False)
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.settimeout(_GUARD_POLL_SECONDS)
+        self._wake_writer.setblocking(False)
         self._before: int | None = None
         if threading.current_thread() is threading.main_thread():
-            told = self._told.fileno()
+            told = self._wake_writer.fileno()
             self._before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._watch, name="stop-guard", daemon=True)
         self._thread.start()
@@ -317,15 +317,15 @@ class _StopGuard:
         if self._before is not None:
             signal.set_wakeup_fd(self._before)
         with contextlib.suppress(OSError):
-            self._told.send(b"\0")
+            self._wake_writer.send(b"\0")
         self._thread.join()
-        self._heard.close()
-        self._told.close()
+        self._wake_reader.close()
+        self._wake_writer.close()
 
     def _watch(self) -> None:
         while not self._ended.is_set():
             with contextlib.suppress(TimeoutError):
-                for number in self._heard.recv(64):
+                for number in self._wake_reader.recv(64):
                     self._stop.note(number)
             if self._stop.requested and not self._ended.wait(STOP_GRACE_SECONDS):
                 logger.error("%s did not stop in %.0f s, leaves", self._name, STOP_GRACE_SECONDS)

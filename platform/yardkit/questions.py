@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Question(Generic[T]):
-    """A call that may hang, asked at most once at a time and shared by every caller. Thread-safe.
+    """A call that may hang: one execution at a time, whose result all callers share. Thread-safe.
 
     Args:
         ask: the call; it runs in a daemon thread, with thread-local state of its own. What it

@@ -140,7 +140,7 @@ class ReliableList:
         self._send_reports()
 
     def rescue(self) -> int:
-        """Move back what consumers without a lease had taken; return how many values."""
+        """Return values of consumers without a lease to the list; return their number."""
         moved = 0
         while True:
             some = self._run(
@@ -234,7 +234,7 @@ class ReliableList:
         )
 
     def _find_unseen(self) -> None:
-        """After a lost reply: hand out what the server moved to this consumer unseen."""
+        """Return values that the server moved to this consumer in a call whose reply was lost."""
         self._send_reports()
         if not self._unsure:
             return

@@ -1,4 +1,4 @@
-"""How the certificate of a server is verified."""
+"""Verification of server certificates."""
 
 from __future__ import annotations
 

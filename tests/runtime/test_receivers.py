@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import ConnectionHandler
 
-from apps.runtime.receivers import tell_read_only, watch_writes
+from apps.runtime.receivers import raise_if_read_only, watch_writes
 from crawlyard.settings.database import database
 
 
@@ -21,4 +21,4 @@ def test_who_wraps_statements_for_a_while_does_not_take_the_watch_away() -> None
     with connection.execute_wrapper(note):
         watch_writes(connection)
         watch_writes(connection)
-    assert connection.execute_wrappers == [tell_read_only]
+    assert connection.execute_wrappers == [raise_if_read_only]

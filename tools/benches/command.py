@@ -42,12 +42,12 @@ BENCHES: dict[str, tuple[Callable[..., dict[str, Any]], tuple[str, ...]]] = {
 
 
 class Command(BaseCommand):
-    """Figures for people, or one JSON object with --json."""
+    """Run one bench and print its figures as text, or as one JSON object with --json."""
 
     help = "Measure; figures count only as ratios within one run."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """What to measure and how big."""
+        """Add the name of the bench and its sizes."""
         parser.add_argument("name", choices=BENCHES)
         parser.add_argument("--json", action="store_true", help="one JSON object")
         parser.add_argument(
@@ -55,7 +55,11 @@ class Command(BaseCommand):
             type=int,
             help="factor of the size (1, 3 and 10 in turn); dispatch: of the requests a second (1)",
         )
-        parser.add_argument("--no-peer", action="store_true", help="without the peer")
+        parser.add_argument(
+            "--no-peer",
+            action="store_true",
+            help="do not measure the peer, the same work by the store's own client",
+        )
         parser.add_argument(
             "--engines",
             choices=("embedded", "configured"),

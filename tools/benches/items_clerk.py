@@ -1,8 +1,8 @@
 """The bench's view of a dataset, in a process with the settings of the installation it measures.
 
-``python -m tools.benches.items_clerk`` makes tables and a run, and answers with a ``Ground``. For
-each further line it answers again: "look" says how far the writer is, "end" ends the run, "query"
-times what pages and exports do. It ends with its input.
+``python -m tools.benches.items_clerk`` creates tables and a run, and prints their ids. For each
+further line of its input it prints another answer: "look" the progress of the writer, "query" the
+times of pages and exports, "end" ends the run. It exits at the end of its input.
 """
 
 from __future__ import annotations

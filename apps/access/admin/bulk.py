@@ -41,7 +41,7 @@ def do_each(
             reasons.append(f"{row}: {error.text}" if named else error.text)
         else:
             done += 1
-    tell_refusals(request, reasons)
+    show_refusals(request, reasons)
     return done
 
 
@@ -59,7 +59,7 @@ def by_role(
     return mine, refused
 
 
-def tell_refusals(request: HttpRequest, reasons: Sequence[str]) -> None:
+def show_refusals(request: HttpRequest, reasons: Sequence[str]) -> None:
     """Show the first errors, and the number of further ones."""
     for reason in reasons[:MOST_TOLD]:
         messages.warning(request, reason)

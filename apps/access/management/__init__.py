@@ -1,1 +1,1 @@
-"""Commands."""
+"""Management commands of access: invitations, first administrator, lockouts."""

@@ -291,7 +291,7 @@ class ChannelAdmin(ProjectScopedAdmin):
     # --- a test ---------------------------------------------------------------------------------
 
     def has_test_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
-        """Allow a test to everybody who may change the channel."""
+        """Allow a test to users who may change the channel."""
         channel = self.get_object(request, str(object_id)) if object_id is not None else None
         return channel is not None and self.has_change_permission(request, channel)
 

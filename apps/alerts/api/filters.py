@@ -9,7 +9,7 @@ from apps.alerts.models import Channel, Incident, Notice
 
 
 class IncidentFilter(FilterSet):
-    """``?state=open&severity=critical&project=1&rule=late&source=run.failed``."""
+    """Incidents: ``?state=open&severity=critical&project=1&rule=late&source=run.failed``."""
 
     project = IdFilter(field_name="project_id")
     opened_after = MomentFilter(field_name="opened_at", lookup_expr="gte")
@@ -21,7 +21,7 @@ class IncidentFilter(FilterSet):
 
 
 class ChannelFilter(FilterSet):
-    """``?project=1&name=ops&kind=mail``."""
+    """Query filters of channels: ``?project=1&name=ops&kind=mail``."""
 
     project = IdFilter(field_name="project_id")
 
@@ -31,7 +31,7 @@ class ChannelFilter(FilterSet):
 
 
 class NoticeFilter(FilterSet):
-    """``?incident=7&channel=1&state=failed``."""
+    """Query filters of notifications: ``?incident=7&channel=1&state=failed``."""
 
     project = IdFilter(field_name="project_id")
     incident = IdFilter(field_name="incident_id")

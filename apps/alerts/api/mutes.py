@@ -65,7 +65,7 @@ class _ForOperators(ApiView):
 
 
 class MuteRuleView(_ForOperators):
-    """Mute a rule's notifications for a while."""
+    """Mute a rule's notifications until a time."""
 
     @extend_schema(
         operation_id="alert_rules_mute", request=MuteSerializer, responses=MuteShownSerializer

@@ -105,7 +105,7 @@ def interval_of(job: Job, *, good_at: datetime, limits: YieldLimits) -> Interval
 
 
 def _planned(job: Job, begin: datetime, times: float) -> tuple[datetime, datetime] | None:
-    """Return the first and the n-th planned time after the last good run or the last change."""
+    """Return the first and the ``times``-th planned time after the last good run or change."""
     if not job.cron:
         return None
     count = max(1, round(times))

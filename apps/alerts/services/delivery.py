@@ -210,7 +210,9 @@ def _by_mail(message: Message, wanted: Sequence[str], delivered: Any) -> Result:
     except OSError as error:
         # smtplib's errors are OSErrors, too; server replies contain no password.
         answered = isinstance(error, smtplib.SMTPResponseException)
-        return Result(NoticeProblem.REFUSED if answered else NoticeProblem.NO_ANSWER, _said(error))
+        return Result(
+            NoticeProblem.REFUSED if answered else NoticeProblem.NO_ANSWER, _error_text(error)
+        )
     if refused:
         text = "; ".join(f"{receiver}: {why}" for receiver, why in refused.items())
         return Result(NoticeProblem.REFUSED, text)
@@ -337,7 +339,7 @@ def _parts(value: str) -> Iterator[str]:
                 yield word
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     raw = getattr(error, "smtp_error", b"")
     said = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
     code = getattr(error, "smtp_code", "")

@@ -87,7 +87,7 @@ def _write(run: Run, totals: RunTotals, now: datetime) -> bool:
     row.judged = row.items is not None and _is_comparable(run)
     if row.judged:
         assessment = assess(
-            _brought(row), past_of(job, before=ended_at, policy=policy), policy.limits
+            _yield_of(row), past_of(job, before=ended_at, policy=policy), policy.limits
         )
         row.usual = assessment.usual.as_dict() if assessment.usual else {}
         row.findings = assessment.findings
@@ -118,7 +118,7 @@ def _is_comparable(run: Run) -> bool:
     return run.state == RunState.EXITED and not trial
 
 
-def _brought(row: JobYield) -> RunYield:
+def _yield_of(row: JobYield) -> RunYield:
     return RunYield(
         day=row.ended_at.astimezone(ZoneInfo(row.job.time_zone)).date(),
         items=row.items or 0,

@@ -1,6 +1,6 @@
-"""How a daemon follows its configuration without a restart.
+"""Polling of configurations, so that a daemon applies changes without a restart.
 
-    self.rules = Follower(kind="routing", apply=self.use, identity=self.identity, clock=clock)
+    self.rules = ConfigWatcher(kind="routing", apply=self.use, identity=self.identity, clock=clock)
 
     def setup(self): self.rules.setup()
     def step(self): self.rules.poll() ...

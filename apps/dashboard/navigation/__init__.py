@@ -1,4 +1,4 @@
-"""How people get about: the sidebar, the command palette, keys."""
+"""Navigation of the pages: sidebar, command palette, keyboard shortcuts."""
 
 from apps.dashboard.navigation.sidebar import sidebar
 from apps.dashboard.navigation.views import global_context, time_zone

@@ -123,7 +123,7 @@ class HostAdmin(ReadOnly, AuditedAdmin):
 
     @action(description=_("Drain"), permissions=["switch"])
     def drain_selected(self, request: HttpRequest, queryset: QuerySet[Host]) -> None:
-        """Drain the selected hosts: no new runs for a while."""
+        """Drain the selected hosts: no new runs until they are enabled."""
         self._switch_all(request, queryset, HostMode.DRAINING)
 
     @action(description=_("Disable"), permissions=["switch"])

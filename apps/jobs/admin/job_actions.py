@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action
 
 from apps.access.admin.base import person_of, projects_of
-from apps.access.admin.bulk import by_role, tell_refusals
+from apps.access.admin.bulk import by_role, show_refusals
 from apps.access.admin.confirm import asks_first
 from apps.access.errors import DomainError
 from apps.access.states import Role
@@ -156,7 +156,7 @@ def _each(request: HttpRequest, queryset: QuerySet[Job], role: Role, do: Do) -> 
             reasons.append(str(refused))
         except DomainError as error:
             reasons.append(error.text)
-    tell_refusals(request, reasons)
+    show_refusals(request, reasons)
     return done
 
 

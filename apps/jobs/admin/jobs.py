@@ -115,7 +115,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
     list_display = (
         "name",
         "project",
-        "runs_what",
+        "program",
         "cron_text",
         "next_run",
         "enabled",
@@ -201,7 +201,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
     # --- list -------------------------------------------------------------------------------------
 
     @display(description=_("image, spider or command"))
-    def runs_what(self, job: Job) -> str:
+    def program(self, job: Job) -> str:
         """Spider or command, and image."""
         what = job.spider or " ".join(job.command)
         parts = (job.image.reference if job.image else "", what[:60])

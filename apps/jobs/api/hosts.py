@@ -129,7 +129,7 @@ class RunHostViewSet(ReadViewSet[Host]):
     @action(detail=True, methods=["post"])
     @idempotent
     def drain(self, request: Request, pk: str | None = None) -> Response:
-        """Drain a host: it gets no new runs for a while; active runs continue."""
+        """Drain a host: it gets no new runs until it is enabled; active runs continue."""
         return self._switch(self.get_object(), HostMode.DRAINING)
 
     @extend_schema(request=None, responses=HostSerializer)

@@ -67,9 +67,9 @@ class RunReconciler:
         for run in rows.select_related("job__project"):
             self._reconcile(run)
         if context.clock.monotonic() >= self.reap_at:
-            self._see_after_others()
+            self._adopt_stale_runs()
 
-    def _see_after_others(self) -> None:
+    def _adopt_stale_runs(self) -> None:
         context = self._context
         now = context.now()
         stale = Run.objects.stale(now=now, lease_seconds=WATCH_LEASE_SECONDS)

@@ -97,7 +97,7 @@ def validate_cron(text: str) -> None:
     """Accept a cron expression, or the empty text, which never fires.
 
     Raises:
-        ValidationError: names the field, the value and what is wrong with it.
+        ValidationError: names the field, the value and the problem.
     """
     if text:
         parse_cron(text)

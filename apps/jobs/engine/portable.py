@@ -116,10 +116,10 @@ def decoded(raw: bytes | str) -> str:
     try:
         return decode(raw, MAX_BYTES)
     except YamlError as error:
-        raise JobFileUnreadable(error.line, said_of_text(error)) from error
+        raise JobFileUnreadable(error.line, decoding_error_text(error)) from error
 
 
-def said_of_text(error: YamlError) -> str:
+def decoding_error_text(error: YamlError) -> str:
     """Return a decoding error as a translated message."""
     if error.code == "too_large":
         return _("The file is larger than %(limit)d KiB.") % {"limit": MAX_BYTES // 1024}

@@ -20,8 +20,8 @@ from apps.jobs.engine.portable import (
     JobFileUnreadable,
     by_name,
     check_version,
+    decoding_error_text,
     kind_problem,
-    said_of_text,
     unknown_field,
 )
 from yardkit.yaml_reader import Path, YamlDocument, YamlError, YamlLimits, read_document, shown_path
@@ -42,13 +42,13 @@ def read_yaml(raw: bytes | str, columns: Sequence[Column]) -> JobFile:
         _take_file(read_document(raw, _LIMITS), by_name(columns), read)
     except YamlError as error:
         where = shown_path(error.path)
-        read.problems.append(FileProblem(line=error.line, where=where, text=_said(error)))
+        read.problems.append(FileProblem(line=error.line, where=where, text=_error_text(error)))
     except JobFileUnreadable as error:
         read.problems.append(error.problem)
     return read
 
 
-def _said(error: YamlError) -> str:
+def _error_text(error: YamlError) -> str:
     texts = {
         "not_yaml": _("Not valid YAML, column %(column)d: %(problem)s."),
         "not_yaml_at_all": _("Not valid YAML: %(problem)s."),
@@ -71,7 +71,7 @@ def _said(error: YamlError) -> str:
     }
     if text := texts.get(error.code):
         return text % error.parameters
-    return said_of_text(error)
+    return decoding_error_text(error)
 
 
 def _take_file(document: YamlDocument, columns: Mapping[str, Column], read: JobFile) -> None:

@@ -134,7 +134,7 @@ class DockerRunner:
             with answering():
                 created = api.create_container(**options)
         except (APIError, TypeError, ValueError) as error:
-            raise CannotRun(f"the container could not be made: {_said(error)}") from error
+            raise CannotRun(f"the container could not be made: {_error_text(error)}") from error
         failpoints.hit("jobs.container_created")
         facts = self._engine.inspect(created["Id"])
         if facts is None:
@@ -148,7 +148,7 @@ class DockerRunner:
             with answering():
                 self._engine.api.start(facts["Id"])
         except APIError as error:
-            raise CannotRun(f"the container could not be started: {_said(error)}") from error
+            raise CannotRun(f"the container could not be started: {_error_text(error)}") from error
 
     def may_have_begun(self, *, run: int, boot: str, folder: Path) -> bool:
         """Return whether the container was ever started."""
@@ -313,7 +313,7 @@ def _status(facts: dict[str, Any]) -> str:
     return str(facts["State"]["Status"])
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return storable(shortened(error))
 
 

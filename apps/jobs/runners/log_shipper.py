@@ -221,11 +221,11 @@ class LogShipper:
             records.append(LogRecord(log.seq, line.at, "", line.source, text))
             size += length
         log.read |= log.ending and not lines and log.source.ended
-        if records or self._must_tell(log):
+        if records or self._must_report_drops(log):
             self._add(log, records, begin)
         return bool(lines)
 
-    def _must_tell(self, log: _FollowedLog) -> bool:
+    def _must_report_drops(self, log: _FollowedLog) -> bool:
         due = log.read or time.monotonic() >= log.tell_at
         return due and log.dropped > log.told_dropped
 

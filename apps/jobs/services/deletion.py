@@ -73,7 +73,7 @@ def restore_job(*, job: Job, actor: User | None, now: datetime | None = None) ->
     return row
 
 
-def project_goes(project: Project, now: datetime) -> None:
+def stop_project_schedules(project: Project, now: datetime) -> None:
     """Stop the schedules of a project that is being deleted.
 
     Raises:
@@ -84,7 +84,7 @@ def project_goes(project: Project, now: datetime) -> None:
     _sync_all(project, now)
 
 
-def project_comes_back(project: Project, now: datetime) -> None:
+def resume_project_schedules(project: Project, now: datetime) -> None:
     """Resume the schedules of a restored project, starting from now."""
     _sync_all(project, now)
 

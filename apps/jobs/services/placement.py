@@ -108,7 +108,7 @@ def _place(hosts: dict[str, HostFacts], now: datetime, placer: str) -> int:
     # check in this pass.
     refused: dict[_Key, str] = {}
     hopeless: set[int] = set()
-    _tell_early(now)
+    _record_waiting_reasons(now)
     for run in _candidates(hosts, hopeless, now):
         wanted = _wanted_by(run)
         key = _key(wanted)
@@ -126,7 +126,7 @@ def _place(hosts: dict[str, HostFacts], now: datetime, placer: str) -> int:
         hopeless.add(run.job_id)
         if refused[key] != run.waiting_reason and explained < MOST_REASONS:
             explained += 1
-            _tell_reason(run, refused[key])
+            _record_reason(run, refused[key])
     for name, pk in woken.items():
         if name != placer:
             enqueue(
@@ -190,7 +190,7 @@ def _queued() -> Any:
     return Run.objects.waiting().select_related("job")
 
 
-def _tell_reason(run: Run, reason: str) -> None:
+def _record_reason(run: Run, reason: str) -> None:
     Run.objects.filter(pk=run.pk, state=RunState.QUEUED).update(waiting_reason=reason)
 
 
@@ -209,7 +209,7 @@ def _early(now: datetime) -> Q:
     return Q(not_before__gt=now) | Q(Exists(_ahead()), waits_for__isnull=False)
 
 
-def _tell_early(now: datetime) -> None:
+def _record_waiting_reasons(now: datetime) -> None:
     """Record the reason of runs that may not be placed yet.
 
     These runs are not candidates, so that their number delays no other run.
@@ -221,7 +221,7 @@ def _tell_early(now: datetime) -> None:
         reason = _too_early(run, run.ahead, now)
         if reason != run.waiting_reason and explained < MOST_REASONS:
             explained += 1
-            _tell_reason(run, reason)
+            _record_reason(run, reason)
 
 
 def _too_early(run: Run, ahead: int | None, now: datetime) -> str:

@@ -226,7 +226,7 @@ class RegistryClient:
         except TimeoutError as error:
             raise self._too_slow() from error
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise RegistryProblem("registry_away", error=_said(error)) from error
+            raise RegistryProblem("registry_away", error=_error_text(error)) from error
         return (
             response.status,
             {name.lower(): value for name, value in response.getheaders()},
@@ -255,7 +255,7 @@ class RegistryClient:
         except TimeoutError as error:
             raise self._too_slow() from error
         except OSError as error:
-            raise RegistryProblem("registry_away", error=_said(error)) from error
+            raise RegistryProblem("registry_away", error=_error_text(error)) from error
         return connection
 
     def _open(self, address: RemoteAddress) -> socket.socket:
@@ -295,7 +295,7 @@ def _basic(username: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return str(getattr(error, "strerror", None) or error or type(error).__name__)
 
 
@@ -313,7 +313,7 @@ def _json_object(body: bytes) -> dict[str, Any]:
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise RegistryProblem("registry_nonsense", error=_said(error)) from error
+        raise RegistryProblem("registry_nonsense", error=_error_text(error)) from error
     if not isinstance(value, dict):
         raise RegistryProblem("registry_nonsense", error="no object")
     return value

@@ -140,7 +140,7 @@ def reap_builds(*, now: datetime) -> int:
 
 
 def leave_builds(*, worker: str, now: datetime) -> int:
-    """Hand over the builds of a stopping worker to other workers.
+    """Requeue the builds of a stopping worker for other workers.
 
     The builds start again at once, and the handover does not count as a failed attempt: restarting
     workers ends no build.

@@ -25,7 +25,7 @@ from unfold.decorators import action, display
 
 from apps.access.admin import ProjectScopedAdmin, ask_first, asks_first
 from apps.access.admin.base import person_of, projects_of
-from apps.access.admin.bulk import by_role, tell_refusals
+from apps.access.admin.bulk import by_role, show_refusals
 from apps.access.admin.filters import VisibleRelatedFilter
 from apps.access.admin.lists import MOST_COUNTED, BoundedList, renamed
 from apps.access.admin.read_only import ReadOnly
@@ -319,7 +319,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         outcome = act_on_runs(
             runs=mine, action=command, now=timezone.now(), actor=person_of(request)
         )
-        tell_refusals(request, reasons + [refusal.detail for refusal in outcome.refused])
+        show_refusals(request, reasons + [refusal.detail for refusal in outcome.refused])
         return len(outcome.done)
 
     def command_view(self, request: HttpRequest, pk: int, *, command: RunAsk) -> HttpResponse:

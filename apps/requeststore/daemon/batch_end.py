@@ -243,7 +243,7 @@ class BatchEnd:
         for work, found in self._read:
             if isinstance(found, ExtractionResult):
                 ends.append((work.request, _success(work, found)))
-            elif _goes_back(work, found, biz.max_tries):
+            elif _is_retried(work, found, biz.max_tries):
                 # Another fetcher may lease it at once, except while its host is stopped.
                 at = 0 if found is STOPS else self.now() + biz.retry_seconds * 1000
                 self._backs.append((work.request, _give_back(work, found, at)))
@@ -302,7 +302,7 @@ def _defect(error: Exception) -> RequestFailure:
     return RequestFailure(f"defect: {type(error).__name__}: {first_line(error)}", lasting=True)
 
 
-def _goes_back(work: LeasedRequest, trouble: RequestFailure, max_tries: int) -> bool:
+def _is_retried(work: LeasedRequest, trouble: RequestFailure, max_tries: int) -> bool:
     return trouble.untried or (not trouble.lasting and work.request.tries < max_tries)
 
 

@@ -87,7 +87,7 @@ class FetcherDaemon:
         self._busy_at = 0.0
 
     def setup(self) -> None:
-        """Read the configuration. Raises ``StoreUnavailable``."""
+        """Read the configuration. Raises ``RequestStoreUnavailable``."""
         self._yard.setup()
         forget_slots()
         if not self._loop.alive:

@@ -38,7 +38,7 @@ _LASTING: Final = frozenset({FailureKind.ADDRESS_REFUSED, FailureKind.BAD_REQUES
 class LeasedRequest:
     """Leased request.
 
-    ``expires``: end of the lease by the event loop's clock. ``parts``: with what it is ended,
+    ``expires``: end of the lease by the event loop's clock. ``parts``: the services that end it,
     those of the plan under which it was taken.
     """
 

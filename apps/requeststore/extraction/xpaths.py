@@ -113,7 +113,7 @@ def _compiled(path: str, namespaces: Mapping[str, str] | None) -> Nodes:
 
 
 def _examine(path: str, namespaces: Mapping[str, str]) -> None:
-    """Refuse what libxml2 would reject, or suffer from, only while a page is read."""
+    """Refuse expressions that libxml2 would reject, or evaluate too slowly, only on a page."""
     tokens = [(each[0], each.start()) for each in _TOKEN.finditer(path)]
     walked = [False]
     for index, (word, offset) in enumerate(tokens):

@@ -24,7 +24,7 @@ def add_verbs(parser: CommandParser) -> None:
     books = verbs.add_parser("books", help="accounting of all bizzes")
     books.add_argument("--project", metavar="P", help="only this project")
     _json(books)
-    submit = _verb(verbs, "submit", "hand in requests from a file")
+    submit = _verb(verbs, "submit", "submit the requests of a file")
     text = "- is standard input; a URL or a JSON object a line"
     submit.add_argument("file", metavar="FILE", help=text)
     _json(submit)
@@ -36,7 +36,7 @@ def add_verbs(parser: CommandParser) -> None:
     _span(listing)
     listing.add_argument("--limit", type=int, default=50, metavar="N")
     _json(listing)
-    reopen = _verb(verbs, "reopen", "have ended requests tried again")
+    reopen = _verb(verbs, "reopen", "reopen ended requests, so that they are tried again")
     reopen.add_argument("ids", metavar="ID", nargs="*", help="default: those of a time")
     reopen.add_argument("--flag", type=int, metavar="N", help="final flag (failed)")
     _span(reopen)
@@ -45,7 +45,9 @@ def add_verbs(parser: CommandParser) -> None:
 
 
 def _add_rebalance(verbs: Any) -> None:
-    rebalance = _verb(verbs, "rebalance", "move requests of older epochs to the newest's places")
+    rebalance = _verb(
+        verbs, "rebalance", "move requests of older epochs to the shards of the newest epoch"
+    )
     rebalance.add_argument("--dry-run", action="store_true", help="preview")
     rebalance.add_argument("--follow", action="store_true", help="work here and show progress")
     rebalance.add_argument("--cancel", action="store_true", help="cancel the active one")

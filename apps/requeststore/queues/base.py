@@ -34,7 +34,7 @@ class QueueStats(msgspec.Struct, frozen=True):
 
 
 class RequestQueue(Protocol):
-    """Queue with a physical name. Thread-safe. Raises ``StoreUnavailable``.
+    """Queue with a physical name. Thread-safe. Raises ``RequestStoreUnavailable``.
 
     ``settle``, ``requeue`` and ``close`` do not raise: without a server they are repeated later,
     or the server finds out by itself. The store ignores the duplicates of that.

@@ -133,7 +133,7 @@ class RedisListQueue:
             return None
 
     def _dead_letter_malformed(self) -> None:
-        """Dead-letter junk; what cannot be buried now stays taken until the next take."""
+        """Dead-letter malformed entries; on a failure they stay taken until the next ``take``."""
         if not self._junk:
             return
         buried = []

@@ -64,7 +64,7 @@ def close_spans(
         rows: shards that answer; updated in place.
         away: unreachable shards. They delay closing by half of the retention at most.
 
-    Raises ``StoreUnavailable``; spans closed before that stay closed.
+    Raises ``RequestStoreUnavailable``; spans closed before that stay closed.
     """
     end = slice_start(at_ms(now - (bound.settings.ttl_seconds + GRACE_SECONDS) * 1000))
     patience = bound.settings.keep_seconds * 500

@@ -82,7 +82,7 @@ class Connections:
     def open_queue(self, bound: BoundBiz) -> RequestQueue:
         """Open the queue of a biz for one consumer, which closes it.
 
-        Closed, it gives back what it has taken or prefetched. Raises ``RequestStoreUnavailable``.
+        Closing returns taken and prefetched entries. Raises ``RequestStoreUnavailable``.
         """
         return open_queue(
             bound.queue_name,

@@ -60,7 +60,7 @@ class IdGenerator:
         Call it outside of a transaction, whose rollback would undo the stored mark.
 
         Raises:
-            StoreUnavailable: the database does not answer, or all 1024 numbers are leased.
+            RequestStoreUnavailable: the database does not answer, or all 1024 numbers are leased.
         """
         with self._lock:
             if self._pid != os.getpid():

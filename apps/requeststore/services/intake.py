@@ -79,7 +79,7 @@ def submit(
 
     Raises:
         BizDisabled, BizFull
-        StoreUnavailable: any part may be stored; repeat with the same IDs.
+        RequestStoreUnavailable: any part may be stored; repeat with the same IDs.
     """
     yard = yard or shared_request_store()
     if not bound.settings.enabled:

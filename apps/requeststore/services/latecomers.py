@@ -27,7 +27,7 @@ def count_late(bound: BoundBiz, row: ShardReport, node: StorageNode, now: int) -
     """Add them to the closed slices of their time; return how many were added.
 
     Repeatable. A time of which requests may have been deleted already is not changed, so that its
-    latecomers stay uncounted. Raises ``StoreUnavailable``.
+    latecomers stay uncounted. Raises ``RequestStoreUnavailable``.
     """
     if row.closed_until is None:
         return 0

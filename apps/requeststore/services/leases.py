@@ -49,7 +49,7 @@ class LeaseService:
     def take(
         self, bound: BoundBiz, entries: Sequence[QueueEntry], *, owner: str, now: int
     ) -> list[Take]:
-        """See ``Yard.take``."""
+        """See ``RequestStore.take``."""
         takes = dict[int, Take]()
         deadline = now + bound.settings.take_seconds * 1000
         cutoff = bound.settings.cutoff(now)
@@ -96,7 +96,7 @@ class LeaseService:
         now: int,
         counted: set[int] | None = None,
     ) -> list[EndCode]:
-        """See ``Yard.finish``."""
+        """See ``RequestStore.finish``."""
         codes = [EndCode.UNKNOWN] * len(done)
 
         def ask(node: StorageNode, shard: Shard, ends: Sequence[Finish]) -> list[EndCode]:
@@ -119,7 +119,7 @@ class LeaseService:
         owner: str,
         now: int,
     ) -> list[EndCode]:
-        """See ``Yard.give_back``."""
+        """See ``RequestStore.give_back``."""
 
         def ask(node: StorageNode, shard: Shard, ends: Sequence[GiveBack]) -> list[EndCode]:
             codes = node.give_back(shard, ends, owner=owner, now=now)

@@ -57,7 +57,7 @@ class RebalancePreview:
 
 
 def preview(bound: BoundBiz, yard: RequestStore) -> RebalancePreview:
-    """Examine a sample of each shard. Raises ``StoreUnavailable``, ``UnknownNode``."""
+    """Examine a sample of each shard. Raises ``RequestStoreUnavailable``, ``UnknownNode``."""
     epochs = bound.settings.epochs
     now = int(database_now().timestamp() * 1000)
     sources = sources_of(bound)

@@ -48,7 +48,7 @@ def reopen_requests(
     """Reopen by IDs, whatever their flag; or by ``flag`` (default: failed) and ``ts``, newest
     first.
 
-    Raises ``StoreUnavailable``: any part may be reopened; repeat the call.
+    Raises ``RequestStoreUnavailable``: any part may be reopened; repeat the call.
     """
     yard = yard or shared_request_store()
     now = yard.now()

@@ -37,7 +37,7 @@ class ShardCensus(msgspec.Struct, frozen=True):
 
 def count_shard(bound: BoundBiz, row: ShardReport, node: StorageNode, now: int) -> ShardCensus:
     """Count the requests of a shard that belong to no closed slice. Raises
-    ``StoreUnavailable``.
+    ``RequestStoreUnavailable``.
     """
     shard = shard_of(row)
     since = 0 if row.closed_until is None else ms(row.closed_until)

@@ -31,7 +31,7 @@ def note_shard(bound: BoundBiz, place: ShardPlace) -> None:
     wrong clock could produce.
 
     Raises:
-        StoreUnavailable: the database does not answer.
+        RequestStoreUnavailable: the database does not answer.
         BadSetting: the shard belongs to another biz.
     """
     try:

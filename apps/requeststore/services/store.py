@@ -205,7 +205,7 @@ class RequestStore:
         Raises:
             BizDisabled, BadRequests: nothing was stored.
             SubmitInterrupted: some may be stored; repeat with its ``ids``.
-            StoreUnavailable: no IDs were made; nothing was stored.
+            RequestStoreUnavailable: no IDs were made; nothing was stored.
         """
         data = checked(bound, entities, priority)
         numbers = checked_ids(ids, len(data)) if ids is not None else self._ids.next_many(len(data))
@@ -244,8 +244,8 @@ class RequestStore:
                 answer was lost is counted, and counted once.
 
         Raises:
-            StoreUnavailable: a node did not answer. The ends on other nodes are stored, and the
-                call may be repeated.
+            RequestStoreUnavailable: a node did not answer. The ends on other nodes are stored,
+                and the call may be repeated.
         """
         return self._taking.finish(bound, done, owner=owner, now=now, counted=counted)
 

@@ -46,7 +46,7 @@ class UpkeepResult:
 
 
 def drop_expired(queue: RequestQueue, biz: str, *, cutoff: int, most: int) -> int:
-    """Remove up to ``most`` entries of expired requests from a queue; return how many.
+    """Remove up to ``most`` entries of expired requests from a queue; return their number.
 
     The oldest entries come first, so they are taken from the head; entries of live requests go
     back in front. Where more than ``MOST_HELD`` of those are ahead (a busy higher priority), the
@@ -57,7 +57,7 @@ def drop_expired(queue: RequestQueue, biz: str, *, cutoff: int, most: int) -> in
         cutoff: Unix ms; a request stored then or earlier has expired.
 
     Raises:
-        StoreUnavailable: the queue does not answer.
+        RequestStoreUnavailable: the queue does not answer.
     """
     dropped, held, wait = 0, list[TakenEntry](), FIRST_ENTRY_SECONDS
     try:

@@ -189,7 +189,7 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StorageNode(Protocol):
-    """Thread-safe. Methods raise ``StoreUnavailable`` when the server does not answer."""
+    """Thread-safe. Methods raise ``RequestStoreUnavailable`` when the server does not answer."""
 
     def ensure(self, shard: Shard, *, delete_after_seconds: int) -> None:
         """Make the shard and its indexes, or change its retention; cheap when nothing changes.
@@ -279,7 +279,7 @@ class StorageNode(Protocol):
     def expire(self, shard: Shard, *, cutoff: int, limit: int, by: str, now: int) -> int:
         """Mark up to ``limit`` new or leased requests with ``ts <= cutoff`` as expired.
 
-        Returns how many; 0 once all are. Their consumers cannot finish them any more.
+        Returns their number; 0 when none is left. Consumers cannot finish expired requests.
         """
 
     def delete(self, shard: Shard, *, before: int, limit: int) -> int:

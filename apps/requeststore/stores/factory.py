@@ -21,7 +21,7 @@ def open_node(name: str, url: str) -> StorageNode:
 
     Raises:
         BadSetting: none of these; the text holds no password.
-        StoreUnavailable
+        RequestStoreUnavailable
     """
     try:
         parts = urlsplit(url)

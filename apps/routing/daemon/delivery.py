@@ -52,7 +52,7 @@ _PARKING_REASONS: Final = {
 
 @dataclass(slots=True)
 class DecidedItem:
-    """Claimed item with the decision about it, on its way through ``Sender``."""
+    """Claimed item with the decision about it, as ``Sender`` processes it."""
 
     entry: LedgerEntry
     decision: Decision

@@ -290,7 +290,7 @@ class RateLimiter:
     # --- with the lock held --------------------------------------------------------------------
 
     def _draw(self, wanted: Mapping[str, int]) -> tuple[dict[str, tuple[int, float]], float]:
-        """Return what was drawn, and the refill rate of the buckets that were used."""
+        """Return the tokens that were taken, and the refill rate of the buckets used."""
         now = self._clock.monotonic()
         if self._shared is not None and now >= self._try_at:
             try:

@@ -173,7 +173,7 @@ def _new_entry(pk: int, row: NewItemRow, due_at: datetime, now: datetime) -> Led
 def _redelivered(
     again: dict[int, NewItemRow], just_made: set[int], due_at: datetime, now: datetime
 ) -> dict[int, Receipt]:
-    """Return what to answer for messages received before, by their index in the batch.
+    """Return the outcomes of messages received before, by their index in the batch.
 
     ``again`` are rows whose items exist already; ``just_made`` the items that this batch created.
     """

@@ -34,7 +34,7 @@ _TRIES = 5
 
 
 class SubmissionStatus(StrEnum):
-    """What happened to one submitted item or result; the values are part of the REST API."""
+    """Outcome of one submitted item or result; the values are part of the REST API."""
 
     # Stored as a new item, for any router to claim.
     ACCEPTED = "accepted"

@@ -79,7 +79,7 @@ class ProcessPool:
         if pool is not None:
             pool.close()
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Discard the parent's pool in a forked child without closing it: its sockets are the
         parent's, and a lock that another thread held is never released here.
         """
@@ -91,13 +91,13 @@ class ProcessPool:
         self._made = None
 
 
-def _begin_anew() -> None:
+def _reset_after_fork() -> None:
     for pool in list(_pools):
-        pool.begin_anew()
+        pool.reset_after_fork()
 
 
 # Now, while the child has a single thread: on first use two threads may race.
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def said(error: Exception) -> str:

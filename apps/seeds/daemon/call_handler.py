@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from apps.seeds.daemon.frontiers import ActiveFrontier, Frontiers
-from apps.seeds.daemon.refusals import SeedCallRefused, was_away
+from apps.seeds.daemon.refusals import SeedCallRefused, outcome_unknown
 from apps.seeds.engine.errors import BadCall, BadSeed
 from apps.seeds.engine.seeds import FINAL, ResolvedSeed
 from apps.seeds.stores.base import SeedStore, check_batch, check_owner
@@ -106,7 +106,7 @@ class SeedCallHandler:
                 )
         if redelivered:
             # An empty answer may have been sent before: then no caller waits for seeds leased now.
-            raise was_away()
+            raise outcome_unknown()
         active.check_open()
         if active.is_paused:
             return SeedsLeased(generation=0, deadline=now, seeds=[])

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from apps.seeds.daemon.call_handler import SeedCallHandler
 from apps.seeds.daemon.long_poll import LongPollQueue, WaitingLease
-from apps.seeds.daemon.refusals import was_away
+from apps.seeds.daemon.refusals import outcome_unknown
 from apps.seeds.daemon.replies import CallReplies
 from apps.seeds.daemon.reports import SegmentReporter
 from apps.seeds.daemon.slow_calls import HANDLERS
@@ -281,7 +281,7 @@ class CallDispatcher:
         """Raise ``SeedCallRefused`` if this process stood still while it had a call."""
         self.look()
         if self._is_in_doubt():
-            raise was_away()
+            raise outcome_unknown()
 
     def _now(self) -> int:
         return int(self._clock.time() * 1000)

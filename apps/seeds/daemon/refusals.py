@@ -29,7 +29,7 @@ class SeedCallRefused(SeedError):
         self.code = code  # type: ignore[misc]  # code differs per instance
 
 
-def was_away() -> SeedCallRefused:
+def outcome_unknown() -> SeedCallRefused:
     """Refusal after a standstill: the caller may have been answered by another service."""
     return SeedCallRefused("ask_again", "the service was away; ask again")
 

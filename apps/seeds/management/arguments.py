@@ -32,7 +32,7 @@ def add_verbs(parser: CommandParser) -> None:
     add = _verb(verbs, "add", "add seeds")
     add.add_argument("seeds", metavar="SEED", nargs="+", help="usually a URL")
     _seed(add)
-    add.add_argument("--urgent", action="store_true", help="before all others")
+    add.add_argument("--urgent", action="store_true", help="lease it before all others")
     _json(add)
     load = _verb(verbs, "load", "add seeds from a text file, one a line")
     load.add_argument("file", metavar="FILE", help="- is standard input; .gz is unpacked")
@@ -42,8 +42,8 @@ def add_verbs(parser: CommandParser) -> None:
     _at(look_up)
     _json(look_up)
     for name, text in (
-        ("reopen", "let an ended seed be crawled again"),
-        ("forget", "take a seed away, so that its key is new again"),
+        ("reopen", "make an ended seed pending again"),
+        ("forget", "delete a seed, so that its key is new again"),
     ):
         verb = _verb(verbs, name, text)
         verb.add_argument("segment", metavar="SEGMENT", help=_SEGMENT)
@@ -54,7 +54,7 @@ def add_verbs(parser: CommandParser) -> None:
     _add_dropping(verbs)
     _add_files(verbs)
     _add_granularity(verbs)
-    _json(_verb(verbs, "operations", "what was done to many seeds, and how far it is"))
+    _json(_verb(verbs, "operations", "operations on many seeds, and their progress"))
     cancel = verbs.add_parser("cancel", help="cancel an operation after its current slice")
     cancel.add_argument("operation", metavar="N", type=int, help="number")
 
@@ -71,9 +71,9 @@ def _add_create(verbs: Any) -> None:
 
 
 def _add_dropping(verbs: Any) -> None:
-    drop = _verb(verbs, "drop", "take a whole segment away")
+    drop = _verb(verbs, "drop", "delete a segment with its seeds")
     drop.add_argument("segment", metavar="SEGMENT", help=_SEGMENT)
-    wipe = _verb(verbs, "wipe", "take all segments away")
+    wipe = _verb(verbs, "wipe", "delete all segments")
     for verb in (drop, wipe):
         verb.add_argument("--leased-too", action="store_true", help="also leased seeds")
         verb.add_argument("--yes", action="store_true", help="do not ask for confirmation")
@@ -83,7 +83,7 @@ def _add_files(verbs: Any) -> None:
     export = _verb(verbs, "export", "write all seeds with their states, as JSON lines")
     export.add_argument("file", metavar="FILE", help="- is standard output; .gz is packed")
     export.add_argument("--segment", metavar="SEGMENT", help=f"only this one: {_SEGMENT}")
-    importing = _verb(verbs, "import", "take in what export wrote")
+    importing = _verb(verbs, "import", "import a file that export wrote")
     importing.add_argument("file", metavar="FILE", help="- is standard input; .gz is unpacked")
 
 

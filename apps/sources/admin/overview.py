@@ -70,7 +70,7 @@ class SourceRow:
 
     @property
     def state(self) -> SourceState | None:
-        """How far the source was read; None before its first start."""
+        """Import progress of the source; None before its first start."""
         return self.status.state
 
     @property

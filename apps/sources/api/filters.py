@@ -9,7 +9,7 @@ from apps.sources.models import Credential, Harvest
 
 
 class HarvestFilter(FilterSet):
-    """``?project=1&source=news&state=failed``."""
+    """Query filters of imports: ``?project=1&source=news&state=failed``."""
 
     project = IdFilter(field_name="project_id")
 

@@ -95,7 +95,7 @@ class HarvestCounts(msgspec.Struct, kw_only=True):
 
 
 class HarvestPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to read. ``checkpoint`` None: nothing, because of ``why``."""
+    """Range of records to read. ``checkpoint`` None: nothing to read, ``why`` says the reason."""
 
     checkpoint: Checkpoint | None
     why: EndReason | None = None

@@ -207,7 +207,7 @@ def _leased(
 
 @transaction.atomic
 def _done(rows: QuerySet[HandedRecord], now: datetime) -> int:
-    """Mark the records as delivered for good; return how many."""
+    """Mark the records as acknowledged; return their number."""
     gone = rows.filter(settled=True).delete()[0]
     # The broker may still have a copy.
     return gone + rows.filter(settled=False).update(
@@ -334,6 +334,6 @@ def _of_delivery(delivery: Delivery) -> Record:
 
 
 def _unexpired(deliveries: Sequence[Delivery], now: datetime) -> list[Record]:
-    """Drop records that expired on their way."""
+    """Drop records that have expired since they were published."""
     records = [_of_delivery(delivery) for delivery in deliveries]
     return [record for record in records if record.expires_at is None or record.expires_at > now]

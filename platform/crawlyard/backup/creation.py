@@ -44,13 +44,13 @@ def make_backup(
         if part.kind is PartKind.FOLDER and target.resolve().is_relative_to(part.path.resolve()):
             raise RestoreRefused(f"{target} lies inside {part.path}, which is backed up itself")
     partial = target.with_name(f".{target.name}.partial")
-    with _told(target):
+    with _disk_errors(target):
         # Left by a killed backup.
         shutil.rmtree(partial, ignore_errors=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir(mode=0o700)
     try:
-        with _told(target):
+        with _disk_errors(target):
             done = _fill(partial, parts, outside, say)
             _sync(partial)
             partial.rename(target)
@@ -62,7 +62,7 @@ def make_backup(
 
 
 @contextmanager
-def _told(target: Path) -> Iterator[None]:
+def _disk_errors(target: Path) -> Iterator[None]:
     """Errors of the disk in one line."""
     try:
         yield

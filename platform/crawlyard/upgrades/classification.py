@@ -54,7 +54,11 @@ _NOT_OF_THE_COLUMN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class MigrationVerdict:
-    """``problems``: what the previous version cannot work with; ``marked``: the declared reason."""
+    """Compatibility of a migration.
+
+    ``problems``: changes that the previous version cannot work with; ``marked``: the declared
+    reason.
+    """
 
     name: str
     problems: tuple[str, ...] = ()

@@ -66,7 +66,7 @@ def versions(
         limit=limit,
         everything=everything,
         kind=kind,
-        **_whose(api(), project),
+        **_owner_filter(api(), project),
     )
 
 
@@ -183,7 +183,7 @@ def diff(
     version = find_version(client, found, newest)
     answer = client.get(f"config/versions/{version['id']}/diff", against=str(against))
     if answer["changes"]:
-        _tell_changes(answer["changes"])
+        _print_changes(answer["changes"])
         raise typer.Exit(Exits.NEGATIVE)
 
 
@@ -200,12 +200,12 @@ def running(
         raise typer.Exit(Exits.NEGATIVE)
 
 
-def _whose(client: Client, project: str | None) -> dict[str, Any]:
+def _owner_filter(client: Client, project: str | None) -> dict[str, Any]:
     return {"platform": "true"} if project is None else {"project": project_id(client, project)}
 
 
 def _configuration_or_none(client: Client, kind: str, project: str | None) -> dict[str, Any] | None:
-    rows = list(client.rows("config", 2, kind=kind, **_whose(client, project)))
+    rows = list(client.rows("config", 2, kind=kind, **_owner_filter(client, project)))
     return rows[0] if rows else None
 
 
@@ -216,12 +216,12 @@ def _try(client: Client, configuration: dict[str, Any] | None, kind: str, conten
     for problem in answer["problems"]:
         word = "warning" if problem["warning"] else "error"
         note(f"{word}: {problem['place']}: {problem['text']}")
-    _tell_changes(answer["changes"])
+    _print_changes(answer["changes"])
     if not answer["valid"]:
         raise typer.Exit(Exits.USAGE)
 
 
-def _tell_changes(changes: list[dict[str, Any]]) -> None:
+def _print_changes(changes: list[dict[str, Any]]) -> None:
     if format_in_use() is not Format.TABLE:
         list_shown(changes, ())
         return

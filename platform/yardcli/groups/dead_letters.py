@@ -57,5 +57,5 @@ def requeue(letter: Letter, output: Output = None, profile: Profile = None) -> N
 
 @commands.command()
 def drop(letter: Letter, output: Output = None, profile: Profile = None) -> None:
-    """Drop a message for good."""
+    """Delete a message permanently."""
     one_shown(api().post(f"dead-letters/{letter}/drop"), _SHOWN)

@@ -145,7 +145,7 @@ def stats(
     output: Output = None,
     profile: Profile = None,
 ) -> None:
-    """Show what became of a run's items, and each field with fill rate, types and limits."""
+    """Show the outcomes of a run's items, and each field with fill rate, types and limits."""
     client = api()
     if field is not None:
         found = client.get(f"runs/{run}/items/values", field=field)

@@ -115,7 +115,7 @@ def enable(
 def disable(
     job: Job, project: ProjectOption = None, output: Output = None, profile: Profile = None
 ) -> None:
-    """Let nothing start a job. Active runs go on."""
+    """Disable a job: it cannot be started. Active runs continue."""
     _switch(job, project, enabled=False)
 
 

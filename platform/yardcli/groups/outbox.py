@@ -55,6 +55,6 @@ def retry(message: Message, output: Output = None, profile: Profile = None) -> N
 
 @commands.command()
 def drop(message: Message, output: Output = None, profile: Profile = None) -> None:
-    """Drop a waiting message; periodic sweeps find later what it announced."""
+    """Drop a waiting message; a periodic sweep finds its work later."""
     api().call("DELETE", f"outbox/{message}")
     note(f"message {message} is dropped")

@@ -103,11 +103,11 @@ class AsyncSubscription:
         self._subscription.dead_letter(delivery, reason)
 
     async def cancel(self) -> None:
-        """Stop receiving; ``take(timeout=0)`` returns what has arrived."""
+        """Stop receiving; ``take(timeout=0)`` returns messages that have arrived."""
         await in_daemon_thread(self._subscription.cancel)
 
     async def close(self) -> None:
-        """Stop consuming; what is unacknowledged goes back to the queue."""
+        """Stop consuming; unacknowledged messages return to the queue."""
         await in_daemon_thread(self._subscription.close)
 
     async def __aenter__(self) -> Self:

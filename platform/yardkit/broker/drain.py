@@ -15,7 +15,7 @@ DRAIN_SECONDS: Final = 2.0
 def drain(
     subscription: Subscription, *, limit: int = 100, seconds: float = DRAIN_SECONDS
 ) -> Iterator[list[Delivery]]:
-    """Cancel the subscription and yield what has arrived, in batches, for up to ``seconds``.
+    """Cancel the subscription and yield messages that have arrived, in batches, for ``seconds``.
 
     A caller that acknowledges everything before closing causes no redelivery. Raises
     ``BrokerClosed``.

@@ -54,11 +54,11 @@ class Loop:
                 self.ioloop.add_callback_threadsafe(self._run_posted)
 
     def soon(self, function: Callable[[], None]) -> None:
-        """Run ``function`` after what the loop has just received. I/O thread only."""
+        """Run ``function`` after the events that the loop has received. I/O thread only."""
         self.ioloop.call_later(0, function)
 
     def later(self, seconds: float, function: Callable[[], None]) -> object:
-        """Run ``function`` after a while; returns a handle for ``cancel``. I/O thread only."""
+        """Run ``function`` after ``seconds``; return a handle for ``cancel``. I/O thread only."""
         return self.ioloop.call_later(seconds, function)
 
     def cancel(self, handle: object) -> None:

@@ -65,7 +65,7 @@ def to_delivery(
     queue: str,
     generation: int,
 ) -> Delivery:
-    """Return the delivery for what pika received."""
+    """Convert a message received by pika to a ``Delivery``."""
     headers = properties.headers
     return Delivery(
         body,

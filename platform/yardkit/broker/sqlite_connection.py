@@ -96,7 +96,7 @@ class FileConnection:
     # --- the hot path --------------------------------------------------------------------------
 
     def commit(self, batch: OperationBatch, subscriptions: Sequence[SqliteSubscription]) -> None:
-        """Execute a batch in one transaction, then pass on what was claimed.
+        """Execute a batch in one transaction, then deliver the claimed messages.
 
         Raises ``sqlite3.Error`` when nothing was committed.
         """
@@ -257,7 +257,7 @@ class FileConnection:
         subscription.attach(*add_consumer(self.database, self.session.id, subscription.queue))
 
     def remove_consumer(self, subscription: SqliteSubscription) -> None:
-        """Remove a consumer and return what it held. ``refresh`` afterwards."""
+        """Remove a consumer and return its unacknowledged messages. Call ``refresh`` afterwards."""
         with writing(self.database):
             queue_ids = remove_consumers(
                 self.database, [subscription.consumer_id], self.clock.now()

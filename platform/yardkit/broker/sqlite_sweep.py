@@ -63,7 +63,7 @@ class Sweeper:
         return news, more
 
     def reap(self, now: float) -> set[int]:
-        """Requeue what dead processes held; return the queues."""
+        """Requeue unacknowledged messages of dead processes; return the queues."""
         news: set[int] = set()
         folder = side_folder(self._file)
         for session_id in find_dead(self._connection, folder, self._session_id):

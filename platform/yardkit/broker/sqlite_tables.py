@@ -236,7 +236,7 @@ def remove_consumers(
 def remove_session(
     connection: sqlite3.Connection, session_id: int, now: float
 ) -> tuple[str, str, set[int]] | None:
-    """Remove a dead session and requeue what it held.
+    """Remove a dead session and requeue its unacknowledged messages.
 
     Returns its token, its address and the queues; None when another process did it.
     """

@@ -1,4 +1,4 @@
-"""Batches of items on their way: JSON lines in a zstd frame.
+"""Batches of items in messages: JSON lines in a zstd frame.
 
 Each line is ``["<address of the page, or empty>", {item}]``.
 """
@@ -53,7 +53,7 @@ def pack(lines: list[bytes]) -> tuple[bytes, int]:
 
 
 def read_batch(batch: ItemBatch) -> list[ReadItem]:
-    """Return the items of a batch in order; of what is no JSON object with a reason.
+    """Return the items of a batch in order; those that are no JSON objects with a reason.
 
     Raises ``ProtocolError`` if the frame is damaged or does not hold what the message says.
     """

@@ -123,7 +123,7 @@ def encode_request(request: DownloadRequest) -> msgspec.Raw:
 
 
 def decode_request(raw: msgspec.Raw) -> DownloadRequest:
-    """Decode what ``encode_request`` made, at the agent."""
+    """Decode the result of ``encode_request``, at the agent."""
     try:
         return _request_decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

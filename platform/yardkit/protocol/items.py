@@ -1,4 +1,4 @@
-"""Messages that carry what runs, fetchers and imports find."""
+"""Messages that carry items and files of runs, fetchers and imports."""
 
 from __future__ import annotations
 

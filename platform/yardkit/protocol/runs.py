@@ -87,7 +87,7 @@ class FailureNote(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RunCounters(Message, frozen=True, kw_only=True, tag="run_counters"):
-    """Where a run stands: absolute counts since ``boot`` began, so a repeat changes nothing.
+    """Counters of a run: absolute since ``boot`` began, so a repeat changes nothing.
 
     Requests: ``total`` = distinct ones created; left = total - success - failed.
     Attempts: sent + retried = returned + skipped + timed_out + refused + cancelled + out, where

@@ -155,7 +155,7 @@ def test_who_is_not_let_in_waits_and_says_so(
     store: LogStore, double: ElasticDouble, status: int
 ) -> None:
     double.faults.refuse("/_bulk", status, "security_exception", "missing credentials")
-    with pytest.raises(LogStoreUnavailable, match="does not let us in"):
+    with pytest.raises(LogStoreUnavailable, match="refuses access"):
         store.write([batch(TEN)], now=LONG_AGO)
 
 

@@ -51,7 +51,7 @@ def request_of(
 
 
 def read_response(kind: str, answer: ChannelResponse, settings: Mapping[str, Any]) -> SendResult:
-    """What an answer means; robots refuse with HTTP 200."""
+    """Return the outcome of a response; chat robots report errors with HTTP 200."""
     found = _KINDS[kind].read_response(answer, settings)
     assert isinstance(found, SendResult)  # noqa: S101 - for the type
     return found

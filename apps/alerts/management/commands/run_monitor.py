@@ -13,7 +13,7 @@ from yardkit.clock import SystemClock
 
 
 class Command(DaemonCommand):
-    """One instance leads; the others stand by."""
+    """Daemon that evaluates alert rules. One instance leads; the others stand by."""
 
     help = "Evaluate the alert rules and send notifications."
     kind = "monitor"

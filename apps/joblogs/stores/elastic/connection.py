@@ -239,14 +239,14 @@ class ElasticConnection:
         if isinstance(error, TransportError):
             said = f"does not answer: {text}"
         elif isinstance(error, UnsupportedProductError):
-            said = "is none: something else answers there"
+            said = "is not an Elasticsearch server"
         elif older := _OTHER_VERSION.search(str(error)):
             said = (
                 f"is of version {older[1]}, which the installed client {_CLIENT} does not"
                 f" support: pip install 'elasticsearch>={older[1]},<{int(older[1]) + 1}'"
             )
         elif error.status_code in (401, 403):
-            said = f"does not let us in: {text}"
+            said = f"refuses access: {text}"
         else:
             said = f"refuses: {text}"
         return LogStoreUnavailable(f"Elasticsearch at {self.address.shown} {said}")

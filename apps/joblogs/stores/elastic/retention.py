@@ -212,7 +212,7 @@ class ElasticRetention:
         return next(self._records.search(Q("term", pending_days=day)), None) is not None
 
     def _recount(self, stored: Iterable[VersionedRecord], days: set[str]) -> None:
-        """Set the counts of streams to what is stored."""
+        """Set the counts of streams to the number of stored lines."""
         known = {versioned.record.stream: versioned for versioned in stored}
         counts = self._counts(known)
 

@@ -222,7 +222,7 @@ class StreamRecord:
         return places
 
     def state(self) -> StreamState:
-        """Return what is stored of the stream."""
+        """Return the stored state of the stream."""
         updated = self.updated_at
         missing: dict[int, list[tuple[int, int]]] = {}
         left = MOST_MISSING

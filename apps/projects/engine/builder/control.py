@@ -35,14 +35,14 @@ class BuildControl:
     def __init__(self, *, limit_seconds: float) -> None:
         self.limit_seconds = limit_seconds
         self._deadline = time.monotonic() + limit_seconds
-        self._told = threading.Event()
+        self._requested = threading.Event()
         self._why = StopReason.CANCELLED
 
     def stop(self, why: StopReason) -> None:
         """Request a stop; only the first reason is kept."""
-        if not self._told.is_set():
+        if not self._requested.is_set():
             self._why = why
-            self._told.set()
+            self._requested.set()
 
     @property
     def remaining(self) -> float:
@@ -51,12 +51,12 @@ class BuildControl:
 
     def check(self) -> None:
         """Raise ``BuildStopped`` after a stop request, ``BuildStepFailed`` after the time limit."""
-        if self._told.is_set():
+        if self._requested.is_set():
             raise BuildStopped(self._why)
         if time.monotonic() >= self._deadline:
             raise BuildStepFailed("build_time_limit", seconds=round(self.limit_seconds))
 
     def wait(self, seconds: float) -> None:
         """Sleep, at most until the time limit. Raises the exceptions of ``check``."""
-        self._told.wait(min(seconds, self.remaining))
+        self._requested.wait(min(seconds, self.remaining))
         self.check()

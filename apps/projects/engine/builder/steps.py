@@ -74,7 +74,7 @@ def build_image(
         watch=tick,
     )
     progress.commit(fetched.commit)
-    _tell_commit(fetched, plan, log)
+    _log_commit(fetched, plan, log)
     failpoints.hit("projects.build.cloned")
     progress.enter(PREPARE)
     context = make_context(fetched, plan, control)
@@ -108,7 +108,7 @@ def build_image(
         engine.close()
 
 
-def _tell_commit(fetched: FetchedTag, plan: BuildPlan, log: BuildLog) -> None:
+def _log_commit(fetched: FetchedTag, plan: BuildPlan, log: BuildLog) -> None:
     log.say(f"commit {fetched.commit}", source=CLONE)
     said = plan.expected_commit.lower()
     if said and said not in (fetched.commit, fetched.tag_object):

@@ -229,12 +229,12 @@ class Command(BaseCommand):
             return
         would = preview(bound, yard)
         if options["dry_run"]:
-            self._tell_preview(would, options)
+            self._print_preview(would, options)
             return
         self._confirm(bound, would, options)
         row = start_rebalance(project_id=bound.project_id, biz=bound.name, actor_label=who())
         if options["follow"]:
-            row = follow_rebalance(row, self._told)
+            row = follow_rebalance(row, self._print_progress)
         names = ("id", "state", "moved", "problem")
         if options["json"]:
             self._json({name: getattr(row, name) for name in names})
@@ -243,7 +243,7 @@ class Command(BaseCommand):
         if row.state == RebalanceState.FAILED:
             raise CommandError(row.problem, returncode=FAILED)
 
-    def _tell_preview(self, would: RebalancePreview, options: dict[str, Any]) -> None:
+    def _print_preview(self, would: RebalancePreview, options: dict[str, Any]) -> None:
         if options["json"]:
             names = ("requests", "would_move", "is_exact", "seconds", "begins_later")
             self._json({name: getattr(would, name) for name in names})
@@ -269,7 +269,7 @@ class Command(BaseCommand):
         if sys.stdin.readline().strip() != bound.name:
             raise CommandError("nothing was done", returncode=FAILED)
 
-    def _told(self, row: Rebalance) -> None:
+    def _print_progress(self, row: Rebalance) -> None:
         cursor = cursor_of(row)
         self.stderr.write(f"{cursor.seen:,} of {max(cursor.total, 0):,}, {row.moved:,} moved")
 

@@ -84,7 +84,7 @@ class MongoConnection:
                 try:
                     self._made = MongoClient(self._url, **self._options)
                 except (ConfigurationError, ValueError) as error:
-                    raise BadSetting(f"MongoDB: {self._said(error)}") from None
+                    raise BadSetting(f"MongoDB: {self._error_text(error)}") from None
             return self._made
 
     def database(self, name: str) -> Database[Document]:
@@ -113,15 +113,17 @@ class MongoConnection:
         try:
             yield
         except DocumentTooLarge as error:
-            raise TooLarge(f"a request is too large for MongoDB: {self._said(error)}") from None
+            raise TooLarge(
+                f"a request is too large for MongoDB: {self._error_text(error)}"
+            ) from None
         except PyMongoError as error:
             raise self.unavailable(error) from error
 
     def unavailable(self, error: Exception) -> RequestStoreUnavailable:
         """Return the error to raise for ``error``, without a password."""
-        return RequestStoreUnavailable(f"MongoDB at {self.address}: {self._said(error)}")
+        return RequestStoreUnavailable(f"MongoDB at {self.address}: {self._error_text(error)}")
 
-    def _said(self, error: Exception) -> str:
+    def _error_text(self, error: Exception) -> str:
         if isinstance(error, BulkWriteError):
             # The text of the error contains whole requests.
             details = error.details or {}

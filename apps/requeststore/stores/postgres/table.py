@@ -47,10 +47,10 @@ class PostgresShard:
 
     def make(self) -> None:
         """Make the table and indexes unless they exist."""
-        if self._is_there():
+        if self._exists():
             return
         self._lock()
-        if self._is_there():
+        if self._exists():
             return
         table = sql.Identifier(self._shard.database, self._shard.collection)
         schema = sql.Identifier(self._shard.database)
@@ -74,7 +74,7 @@ class PostgresShard:
     def _lock(self) -> None:
         self._cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
 
-    def _is_there(self) -> bool:
+    def _exists(self) -> bool:
         """Query the catalog: to_regclass() misses tables made since the snapshot."""
         values = [self._shard.database, self._shard.collection]
         return bool(one_row(self._cursor.execute(statements.IS_THERE, values))[0])

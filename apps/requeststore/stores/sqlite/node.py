@@ -42,7 +42,7 @@ class SqliteNode(CheckedNode):
     Without ``sync`` a killed process loses nothing, but a power failure may lose the last seconds.
 
     Raises:
-        StoreUnavailable: the folder cannot be made or written.
+        RequestStoreUnavailable: the folder cannot be made or written.
     """
 
     def __init__(

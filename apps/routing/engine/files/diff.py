@@ -65,7 +65,7 @@ class Change:
         what = f"{self.of} {self.name}".strip()
         if self.kind is Kind.CHANGED:
             where = f"{what}: {self.field}" if self.name else self.field
-            return f"{where}: {_said(self.old)} -> {_said(self.new)}"
+            return f"{where}: {_shown(self.old)} -> {_shown(self.new)}"
         if self.kind is Kind.MOVED:
             return f"{what} moved from place {self.old} to {self.new}"
         if self.kind is Kind.ADDED:
@@ -193,7 +193,7 @@ def without_secrets(entry: Data) -> Data:
     }
 
 
-def _said(value: Any) -> str:
+def _shown(value: Any) -> str:
     if value is None:
         return "none"
     text = json.dumps(value, ensure_ascii=False)

@@ -178,11 +178,11 @@ class RedisListOutbound(_RedisOutbound):
         except (redis.RedisError, OSError) as error:
             return [work.finish(outcome_of(error, self._url)) for _, _, work in group]
         return [
-            work.finish(self._said(fault) if fault else DELIVERED)
+            work.finish(self._fault_outcome(fault) if fault else DELIVERED)
             for (_, _, work), fault in zip(group, answers, strict=True)
         ]
 
-    def _said(self, fault: bytes) -> Outcome:
+    def _fault_outcome(self, fault: bytes) -> Outcome:
         return outcome_of(redis.ResponseError(fault.decode(errors="replace")), self._url)
 
     def _push(self, part: Sequence[Encoded]) -> None:

@@ -44,7 +44,7 @@ WHERE q.frontier = %(frontier)s AND q.segment = %(segment)s
 """
 
 
-def all_books(cursor: Cursor, frontier: int) -> dict[int, SegmentCounts]:
+def all_counts(cursor: Cursor, frontier: int) -> dict[int, SegmentCounts]:
     """Return the counts of every segment, in order."""
     cursor.execute(_BOOKS, [frontier])
     return {row[0]: SegmentCounts(*row[1:]) for row in cursor.fetchall()}
@@ -52,7 +52,7 @@ def all_books(cursor: Cursor, frontier: int) -> dict[int, SegmentCounts]:
 
 def known(cursor: Cursor, frontier: int, segment: int) -> SegmentCounts:
     """Return the counts of a segment. Raises ``UnknownSegment``."""
-    counts = all_books(cursor, frontier).get(segment)
+    counts = all_counts(cursor, frontier).get(segment)
     if counts is None:
         raise UnknownSegment(f"there is no segment {segment_text(segment)}")
     return counts

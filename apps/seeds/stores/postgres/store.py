@@ -164,7 +164,7 @@ class PostgresStore:
 
     def next_due(self, frontier: int, *, now: int) -> int | None:
         def work(cursor: Cursor) -> int | None:
-            counts = management.all_books(cursor, frontier)
+            counts = management.all_counts(cursor, frontier)
             cursor.execute(
                 "SELECT min(due) FROM queue WHERE frontier = %s AND segment = ANY(%s) AND due > %s",
                 [frontier, [segment for segment, one in counts.items() if one.pending], now],
@@ -187,7 +187,7 @@ class PostgresStore:
 
     def segments(self, frontier: int) -> list[Segment]:
         def work(cursor: Cursor) -> list[Segment]:
-            counts = management.all_books(cursor, frontier)
+            counts = management.all_counts(cursor, frontier)
             tables = [
                 f"{SCHEMA}.{table(frontier, segment)}"
                 for table in (known_table, queue_table)

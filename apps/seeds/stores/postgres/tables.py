@@ -147,7 +147,7 @@ def make_tables(cursor: Cursor) -> None:
     """Create or upgrade the schema. Raises ``SeedStoreUnavailable`` for an unknown version."""
     _one_at_a_time(cursor)
     cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
-    if not _is_there(cursor, "store"):
+    if not _exists(cursor, "store"):
         cursor.execute(_TABLES)
         cursor.execute(_PARTITIONED)
         cursor.execute("INSERT INTO store VALUES (%s)", [VERSION])
@@ -164,7 +164,7 @@ def make_tables(cursor: Cursor) -> None:
 def make_partition(cursor: Cursor, frontier: int, segment: int) -> None:
     """Create the partitions of a segment if they are missing."""
     _one_at_a_time(cursor)
-    if not _is_there(cursor, known_table(frontier, segment)):
+    if not _exists(cursor, known_table(frontier, segment)):
         texts = *_MAKE_KNOWN, _MAKE_QUEUE, _ATTACH.format("known"), _ATTACH.format("queue")
         _run(cursor, texts, frontier, segment)
 
@@ -228,7 +228,7 @@ def _version(cursor: Cursor) -> int:
     return row[0] if row else 0
 
 
-def _is_there(cursor: Cursor, table: str) -> bool:
+def _exists(cursor: Cursor, table: str) -> bool:
     """Return whether a relation exists. Queries the catalog, because to_regclass() does not see
     relations that were committed while this transaction waited.
     """

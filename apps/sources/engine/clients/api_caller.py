@@ -158,12 +158,12 @@ class ApiCaller:
         if 200 <= status < 300:
             return
         if status in _FORBIDDEN:
-            raise Unauthorized(f"status {status}{_said(fetched)}")
+            raise Unauthorized(f"status {status}{_response_text(fetched)}")
         if status in _PASSING or status >= 500:
-            raise BadAnswer(f"status {status}{_said(fetched)}")
+            raise BadAnswer(f"status {status}{_response_text(fetched)}")
         if 300 <= status < 400:
             raise ApiFailed(f"redirect not followed: {_leads_to(fetched)}", "redirect")
-        raise ApiFailed(f"status {status}{_said(fetched)}", f"status_{status}")
+        raise ApiFailed(f"status {status}{_response_text(fetched)}", f"status_{status}")
 
 
 def _json(fetched: Fetched) -> Any:
@@ -201,7 +201,7 @@ def _leads_to(fetched: Fetched) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else "itself"
 
 
-def _said(fetched: Fetched) -> str:
+def _response_text(fetched: Fetched) -> str:
     """Return the API's error message, shortened, from its documented error fields only."""
     try:
         check_json(fetched.body)

@@ -45,18 +45,20 @@ class Command(BaseCommand):
         _note(apply)
         export = _verb(verbs, "export", "print a version as its file")
         _number(export, "--version", "by default the active one, else the newest")
-        listing = _verb(verbs, "list", "what is active, and who runs it", needs=False)
+        listing = _verb(
+            verbs, "list", "active versions, and the processes that run them", needs=False
+        )
         listing.add_argument("--versions", action="store_true", help="all versions")
         diff = _verb(verbs, "diff", "what changes between two versions")
         diff.add_argument("old", type=_positive, nargs="?", help="by default the active one")
         diff.add_argument("new", type=_positive, nargs="?", help="by default the newest")
-        activate = _verb(verbs, "activate", "have processes run a version")
+        activate = _verb(verbs, "activate", "activate a version in all processes")
         activate.add_argument("number", type=_positive)
         _note(activate)
         revert = _verb(verbs, "revert", "go back to a version that was active before")
         _number(revert, "--to", "by default the one that was active before")
         _note(revert)
-        _note(_verb(verbs, "deactivate", "have processes run no version"))
+        _note(_verb(verbs, "deactivate", "stop all processes from using any version"))
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Exit status 0 when done, 1 when refused, 2 for an invalid argument or file."""

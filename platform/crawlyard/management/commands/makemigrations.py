@@ -1,4 +1,4 @@
-"""``manage.py makemigrations``, for changes of the database only."""
+"""``manage.py makemigrations``, which ignores changes that do not affect the database."""
 
 from __future__ import annotations
 

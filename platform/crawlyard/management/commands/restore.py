@@ -33,7 +33,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Exit status 2 when refused, 1 when failed; nothing is changed in both cases."""
+        """Restore or check; exit status 2 if refused, 1 if failed, both without any change."""
         os.umask(0o077)
         source: Path = options["source"]
         try:

@@ -11,7 +11,7 @@ from yardkit.broker import Broker
 
 
 class Command(DaemonCommand):
-    """One instance leads, the others stand by."""
+    """Scheduler that wakes workers. One instance leads, the others stand by."""
 
     help = "Wake workers at the times of schedules and for housekeeping."
     kind = "beat"

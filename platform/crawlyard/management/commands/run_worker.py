@@ -73,7 +73,7 @@ class Command(DaemonCommand):
             if row.replaced:
                 status = EXIT_FAILED
         finally:
-            self._say_goodbye(row, failed=status != 0)
+            self._report_stop(row, failed=status != 0)
         return status
 
     def _last_words(self, row: HeartbeatRow, worker: str) -> None:
@@ -82,10 +82,10 @@ class Command(DaemonCommand):
             leave_builds(worker=worker, now=database_now())
         except DATABASE_ERRORS as error:
             logger.warning("builds that were begun are left to the sweep: %s", error)
-        self._say_goodbye(row, failed=False)
+        self._report_stop(row, failed=False)
         failpoints.hit("worker.left")
 
-    def _say_goodbye(self, row: HeartbeatRow, *, failed: bool) -> None:
+    def _report_stop(self, row: HeartbeatRow, *, failed: bool) -> None:
         row.finish(failed=failed)
         for stop in (stop_deferring, stop_relay, stop_events, close_shared_broker):
             stop(FLUSH_SECONDS / 2)
