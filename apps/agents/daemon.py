@@ -50,6 +50,7 @@ from apps.agents.services import (
 )
 from apps.agents.services.lookups import load
 from apps.runtime.errors import DATABASE_AWAY
+from apps.runtime.services.objects import shared_objects
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, BrokerError, Delivery, Outgoing, Subscription, drain
 from yardkit.broker.gateway import sender_problem
@@ -105,6 +106,9 @@ class CenterDaemon:
         self.broker = broker
         self.clock = clock
         self.name = name
+        self.tallies = PendingCounters(
+            broker=broker, name=name, incarnation=incarnation, clock=clock
+        )
         self.workers = Workers(
             broker=broker,
             name=name,
@@ -114,13 +118,12 @@ class CenterDaemon:
             shares=shares or host_shares(),
             limits=default_limits(),
             clock=clock,
+            open_store=shared_objects,
+            count=self.tallies.add,
             at_end=connections.close_all,
         )
         self.liveness, self.runs = self.workers.liveness, self.workers.runs
         self.dispatcher, self.gate = self.workers.dispatcher, self.workers.gate
-        self.tallies = PendingCounters(
-            broker=broker, name=name, incarnation=incarnation, clock=clock
-        )
         self.hosts = HostKeeper(gate=self.gate, center=name, clock=clock)
         self._pending: dict[str, tuple[float, Delivery]] = {}
         self._timers = Timers(lambda: self.clock.monotonic())

@@ -141,6 +141,7 @@ def _opened(rows: QuerySet[Allocation]) -> dict[int, OpenAllocation]:
             agents=tuple(agent.agent_id for agent in row.agents.all()),
             settings=msgspec.convert(row.settings, DownloaderSettings),
             reply_to=row.reply_to,
+            project=row.project_id,
         )
         for row in rows.prefetch_related(in_service)
         if (run := number_of(row.owner)) is not None

@@ -24,6 +24,7 @@ _DEFAULT_EXCHANGE: Final = "amq.default"
 # Prefixes of queues of one process, one run or one request each.
 _MANY: Final = (
     topology.agent_commands("").name,
+    topology.agent_addresses("").name,
     topology.center_heartbeats("").name,
     topology.center_reports("").name,
     topology.runner_wakeups("").name,
@@ -52,7 +53,7 @@ _PEOPLES: Final = (
 # Celery declares and binds the queue it sends to, which needs the right to read.
 _TASKS: Final = _exactly(topology.TASKS, topology.BUILDS)
 _REPLIES: Final = _below("reply.")
-_AGENTS: Final = _below(topology.agent_commands("").name)
+_AGENTS: Final = _below(topology.agent_commands("").name, topology.agent_addresses("").name)
 _CENTERS: Final = _below(topology.center_heartbeats("").name, topology.center_reports("").name)
 _RUNNERS: Final = _below(topology.runner_wakeups("").name)
 _WEB_EVENTS: Final = _below(topology.web_events("").name)
@@ -100,12 +101,14 @@ DAEMONS: Final[Mapping[str, Rights]] = {
     "center": Rights(
         reads=(
             *_exactly(topology.CENTER_REGISTER, topology.CENTER_CONTROL, topology.CENTER_REQUESTS),
-            *_exactly(topology.HEARTBEATS),
+            *_exactly(topology.CENTER_ADDRESSES, topology.HEARTBEATS),
             *_CENTERS,
             *_TASKS,
         ),
         makes=(*_CENTERS, *_TASKS),
         redis=(":host:*", ":hosts:lock"),
+        # It signs addresses of objects, and reads and writes none.
+        objects=True,
     ),
     "agent": Rights(
         reads=_AGENTS,

@@ -28,6 +28,8 @@ LIFECYCLE = "lifecycle"  # topic: jobs -> the runs of one job
 CENTER_REGISTER = QueueSpec("center.register")
 CENTER_CONTROL = QueueSpec("center.control")
 CENTER_REQUESTS = QueueSpec("center.requests")
+# Apart from the control messages, which wait for the database.
+CENTER_ADDRESSES = QueueSpec("center.addresses", message_ttl_seconds=60)
 RUNNERS = QueueSpec("runners")
 STATISTICS = QueueSpec("statistics")
 LIFECYCLE_ANSWERS = QueueSpec("lifecycle.answers")
@@ -39,6 +41,7 @@ SHARED = (
     CENTER_REGISTER,
     CENTER_CONTROL,
     CENTER_REQUESTS,
+    CENTER_ADDRESSES,
     RUNNERS,
     STATISTICS,
     LIFECYCLE_ANSWERS,
@@ -50,6 +53,7 @@ SHARED = (
 FOR_RUNS = (
     CENTER_CONTROL,
     CENTER_REQUESTS,
+    CENTER_ADDRESSES,
     STATISTICS,
     LIFECYCLE_ANSWERS,
     SEEDS,
@@ -86,6 +90,16 @@ def center_reports(center: str) -> QueueSpec:
 def agent_commands(agent: str) -> QueueSpec:
     """Return the command queue of one agent; it outlives a restart of the agent."""
     return QueueSpec(f"agent.{agent}", expires_seconds=24 * 3600)
+
+
+def agent_addresses(agent: str) -> QueueSpec:
+    """Return the queue of signed addresses for one agent.
+
+    Not that of its commands: an agent that waits for addresses has that one full.
+    """
+    return QueueSpec(
+        f"addresses.{agent}", durable=False, expires_seconds=60, message_ttl_seconds=60
+    )
 
 
 def runner_wakeups(host: str) -> QueueSpec:

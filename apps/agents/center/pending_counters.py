@@ -18,6 +18,9 @@ from yardkit.rates import Rates
 ALLOCATIONS_EXPIRED: Final = "center.allocations_expired"
 # Heartbeats sent by agents and not received by this center.
 HEARTBEATS_MISSED: Final = "center.heartbeats_missed"
+# Signed addresses of objects handed out, and questions for them that were refused.
+ADDRESSES_ISSUED: Final = "center.addresses_issued"
+ADDRESSES_REFUSED: Final = "center.addresses_refused"
 
 
 class PendingCounters:

@@ -36,6 +36,7 @@ class OpenAllocation:
     agents: tuple[str, ...]
     settings: DownloaderSettings = DEFAULTS
     reply_to: str = ""
+    project: int = 0
 
 
 @dataclass(slots=True)
@@ -52,6 +53,7 @@ class RunEntry:
     chained: bool = False
     settings: DownloaderSettings = DEFAULTS
     why_none: str = ""
+    project: int = 0
     # None until the first valid one: an empty token must not match.
     token: str | None = None
     counters: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FATES, 0))
@@ -75,6 +77,7 @@ class RunEntry:
         if allocation is not None:
             self.chained = allocation.policy == Policy.CHAINED
             self.settings = allocation.settings
+            self.project = allocation.project
             self.passes_of = None
 
     def why_nobody(self) -> str:

@@ -1,9 +1,10 @@
-"""Threads of the center: heartbeats, dispatch, politeness, shares."""
+"""Threads of the center: heartbeats, dispatch, addresses of objects, politeness, shares."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from apps.agents.center.addresses import AddressIssuer
 from apps.agents.center.dispatcher import BatchDispatcher
 from apps.agents.center.gate import PolitenessGate
 from apps.agents.center.heartbeats import HeartbeatListener
@@ -16,6 +17,7 @@ from apps.agents.center.threads import StepThread
 from yardkit import topology
 from yardkit.broker import Broker, Subscription
 from yardkit.clock import Clock
+from yardkit.objects import ObjectStore
 
 JOIN_SECONDS = 2.0
 HEARTBEAT_PREFETCH = 2000
@@ -28,6 +30,8 @@ class Workers:
         load: reads the allocation of a run from the database, see ``RunTable``.
         shares: store through which centers share hosts.
         limits: defaults for hosts without a rule.
+        open_store: returns the object store whose addresses are handed out.
+        count: adds to a counter of this center.
         at_end: called at the end of each thread that may have used the database.
     """
 
@@ -42,6 +46,8 @@ class Workers:
         shares: HostShares,
         limits: Defaults,
         clock: Clock,
+        open_store: Callable[[], ObjectStore],
+        count: Callable[[str, int], None],
         at_end: Callable[[], None],
     ) -> None:
         self.liveness = Liveness(clock.monotonic)
@@ -61,6 +67,9 @@ class Workers:
         )
         self.dispatcher = BatchDispatcher(
             broker=broker, runs=self.runs, gate=self.gate, secret=secret, clock=clock
+        )
+        self.addresses = AddressIssuer(
+            broker=broker, runs=self.runs, secret=secret, open_store=open_store, count=count
         )
         self._broker = broker
         self._heartbeats = topology.center_heartbeats(name)
@@ -82,9 +91,11 @@ class Workers:
         listener = HeartbeatListener(self._subscription, self.liveness)
         self.gate.open()
         self.dispatcher.open()
+        self.addresses.open()
         self._threads = [
             StepThread("heartbeats", listener.step),
             StepThread("dispatch", self.dispatcher.step, drains=True, at_end=self._at_end),
+            StepThread("addresses", self.addresses.step, at_end=self._at_end),
             StepThread("politeness", self.gate.step, at_end=self._at_end),
             StepThread("shares", self.keeper.step, at_end=self._at_end),
         ]
@@ -107,5 +118,6 @@ class Workers:
         while self._threads:
             self._threads.pop().join(JOIN_SECONDS)
         self.dispatcher.close()
+        self.addresses.close()
         self.gate.give_up()
         self.keeper.leave()

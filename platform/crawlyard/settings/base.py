@@ -92,8 +92,11 @@ SCALE_WEBHOOK_URL, SCALE_WEBHOOK_SECRET = scale_webhook(env)
 # --- data -----------------------------------------------------------------------------------
 
 # Object store of items and files: file:///folder or s3://bucket/prefix. Keys of the bucket; without
-# them those of the environment (AWS_*) or of the host's role.
-OBJECTS_URL, OBJECTS_ACCESS_KEY, OBJECTS_SECRET_KEY = objects(env, DATA_DIR / "objects")
+# them those of the environment (AWS_*) or of the host's role. Address of ``run_objects``, or of the
+# bucket, as agents and runs reach it.
+OBJECTS_URL, OBJECTS_ACCESS_KEY, OBJECTS_SECRET_KEY, OBJECTS_PUBLIC_URL = objects(
+    env, DATA_DIR / "objects"
+)
 # Catalog of Iceberg tables, a REST catalog such as Polaris or Nessie; empty: in the database.
 ICEBERG_CATALOG_URL = env.secret("ICEBERG_CATALOG_URL", default="")
 # Age at which the data of a run is deleted, unless its dataset says otherwise; 0: never.

@@ -84,6 +84,13 @@ class ObjectStore(Protocol):
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; those that are missing are none less."""
 
+    def sign(self, method: str, key: str, seconds: int) -> str:
+        """Return an address that gives one method (GET, PUT, DELETE) on one object for a time.
+
+        Whoever has it needs no credentials of the store. Nothing is connected to. Raises
+        ``ObjectStoreUnavailable`` for a folder without an object server.
+        """
+
     def location(self, key: str) -> str:
         """Return the address for readers such as Spark, not quoted: ``file:///..``, ``s3://..``."""
 

@@ -13,6 +13,7 @@ import msgspec
 from yardkit.objects.base import BadObjectsURL, ObjectStore, checked
 from yardkit.objects.folder import FolderStore
 from yardkit.objects.s3 import BucketStore, S3Settings
+from yardkit.objects.signing import AddressSigner
 
 _HOW: Final = (
     "use file:///folder or s3://bucket/prefix?endpoint=https://host:port&region=name&path_style=1"
@@ -27,12 +28,24 @@ TIMEOUT_SECONDS: Final = 30.0
 
 
 def open_objects(
-    url: str, *, access_key: str = "", secret_key: str = "", timeout: float = TIMEOUT_SECONDS
+    url: str,
+    *,
+    access_key: str = "",
+    secret_key: str = "",
+    timeout: float = TIMEOUT_SECONDS,
+    public_url: str = "",
+    signing_secret: str = "",
 ) -> ObjectStore:
     """Return the object store of a URL; nothing is connected to yet. Raises ``BadObjectsURL``.
 
     What the URL of a bucket leaves out comes from the usual variables (``AWS_REGION``, ...).
+    ``public_url`` and ``signing_secret`` are for signed addresses: the object server of a folder,
+    or the bucket's endpoint as agents and runs reach it.
     """
+    if public_url and not _is_public(public_url):
+        raise BadObjectsURL(
+            "the public address is not understood; use one such as https://objects.example"
+        )
     try:
         parts = urlsplit(url)
         options = dict(
@@ -44,7 +57,9 @@ def open_objects(
         folder = unquote(parts.path)
         if parts.netloc or not folder.strip("/") or options:
             raise BadObjectsURL(f"not understood; {_HOW}")
-        return FolderStore(Path(folder))
+        signed = public_url and signing_secret
+        signer = AddressSigner(public_url, signing_secret) if signed else None
+        return FolderStore(Path(folder), signer)
     if parts.scheme != "s3":
         raise BadObjectsURL(f"not understood; {_HOW}")
     if parts.username or parts.password:
@@ -56,7 +71,11 @@ def open_objects(
     settings = _s3(parts.netloc, parts.path, options)
     return BucketStore(
         msgspec.structs.replace(
-            settings, access_key=access_key, secret_key=secret_key, timeout=timeout
+            settings,
+            access_key=access_key,
+            secret_key=secret_key,
+            timeout=timeout,
+            public_endpoint=public_url.rstrip("/"),
         )
     )
 
@@ -103,6 +122,19 @@ def _is_origin(url: str) -> bool:
         and "@" not in parts.netloc
         and not (parts.path or parts.query or parts.fragment)
     )
+
+
+def _is_public(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and parts.port != 0
+            and not (parts.username or parts.query or parts.fragment)
+        )
+    except ValueError:
+        return False
 
 
 def _variable(*names: str) -> str:

@@ -21,6 +21,7 @@ from yardkit.objects.base import (
     checked,
     checked_prefix,
 )
+from yardkit.objects.signing import AddressSigner
 
 T = TypeVar("T")
 
@@ -36,8 +37,9 @@ _ATTEMPTS: Final = 100
 class FolderStore:
     """Object store in a folder. An object appears whole, by a rename, after it was synced."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, signer: AddressSigner | None = None) -> None:
         self._folder = folder.absolute()
+        self._signer = signer
         self._lock = threading.Lock()
         self._swept = False
 
@@ -82,6 +84,13 @@ class FolderStore:
                     if parent == self._folder:
                         break
                     parent.rmdir()
+
+    def sign(self, method: str, key: str, seconds: int) -> str:
+        if self._signer is None:
+            raise ObjectStoreUnavailable(
+                "no object server serves the folder; start run_objects and set OBJECTS_PUBLIC_URL"
+            )
+        return self._signer.sign(method, key, int(time.time()) + seconds)
 
     def location(self, key: str) -> str:
         # Not quoted: neither pyiceberg nor Spark decodes such an address.

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import msgspec
 
@@ -22,6 +22,7 @@ from yardkit.objects.base import (
     checked,
     checked_prefix,
 )
+from yardkit.objects.signing import METHODS
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
@@ -39,7 +40,8 @@ _SHOWN_CHARACTERS: Final = 300
 class S3Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Bucket and access. Without keys those of the environment are used (AWS_*, or a role).
 
-    ``timeout``: limit in seconds of a request, its repetitions included.
+    ``timeout``: limit in seconds of a request, its repetitions included. ``public_endpoint``: of
+    signed addresses, where agents and runs reach the bucket by another one.
     """
 
     bucket: str
@@ -50,6 +52,7 @@ class S3Settings(msgspec.Struct, frozen=True, kw_only=True):
     access_key: str = ""
     secret_key: str = ""
     timeout: float
+    public_endpoint: str = ""
 
 
 # Process that has started the threads of obstore, 0 for none: in a fork of it calls never end.
@@ -62,6 +65,7 @@ class BucketStore:
     def __init__(self, settings: S3Settings) -> None:
         self._settings = settings
         self._opened: S3Store | None = None
+        self._signing: S3Store | None = None
 
     def put(self, key: str, content: bytes, *, create: bool = False) -> None:
         with self._errors(key):
@@ -118,6 +122,22 @@ class BucketStore:
         for begin in range(0, len(waiting), _DELETED_AT_ONCE):
             with self._errors(waiting[begin]):
                 self._store().delete(waiting[begin : begin + _DELETED_AT_ONCE])
+
+    def sign(self, method: str, key: str, seconds: int) -> str:
+        import obstore
+
+        if method not in METHODS:
+            raise ValueError(f"{method!r} is no method of a signed address")
+        if self._signing is None:
+            public = self._settings.public_endpoint
+            self._signing = self._made(public) if public else self._store()
+        with self._errors(key):
+            return obstore.sign(
+                self._signing,
+                cast(Literal["GET", "PUT", "DELETE"], method),
+                self._key(key),
+                timedelta(seconds=seconds),
+            )
 
     def location(self, key: str) -> str:
         return f"s3://{self._settings.bucket}/{self._key(key)}"
@@ -201,39 +221,42 @@ class BucketStore:
         if _threads_of != os.getpid():
             raise RuntimeError("S3 was used before this process was forked; use it after that only")
         if self._opened is None:
-            # Imported on first use: every web process imports this module.
-            from obstore.store import S3Store
-
-            settings = self._settings
-            config: Any = {
-                "bucket": settings.bucket,
-                "region": settings.region,
-                "virtual_hosted_style_request": not settings.path_style,
-            }
-            if settings.endpoint:
-                scheme, _, host = settings.endpoint.partition("://")
-                name = "" if settings.path_style else f"{settings.bucket}."
-                config["endpoint"] = f"{scheme}://{name}{host}"
-            if settings.access_key:
-                config["access_key_id"] = settings.access_key
-                config["secret_access_key"] = settings.secret_key
-            # The last repetition begins in the first half of the time and ends in the second.
-            half = timedelta(seconds=settings.timeout / 2)
-            self._opened = S3Store(
-                config=config,
-                client_options={
-                    "allow_http": settings.endpoint.startswith("http://"),
-                    "timeout": half,
-                    "connect_timeout": half,
-                },
-                retry_config={
-                    "max_retries": _MAX_RETRIES,
-                    "retry_timeout": half,
-                    # The first must be below the longest: obstore panics else.
-                    "backoff": {"init_backoff": half / 100, "max_backoff": half / 10},
-                },
-            )
+            self._opened = self._made(self._settings.endpoint)
         return self._opened
+
+    def _made(self, endpoint: str) -> S3Store:
+        # Imported on first use: every web process imports this module.
+        from obstore.store import S3Store
+
+        settings = self._settings
+        config: Any = {
+            "bucket": settings.bucket,
+            "region": settings.region,
+            "virtual_hosted_style_request": not settings.path_style,
+        }
+        if endpoint:
+            scheme, _, host = endpoint.partition("://")
+            name = "" if settings.path_style else f"{settings.bucket}."
+            config["endpoint"] = f"{scheme}://{name}{host}"
+        if settings.access_key:
+            config["access_key_id"] = settings.access_key
+            config["secret_access_key"] = settings.secret_key
+        # The last repetition begins in the first half of the time and ends in the second.
+        half = timedelta(seconds=settings.timeout / 2)
+        return S3Store(
+            config=config,
+            client_options={
+                "allow_http": endpoint.startswith("http://"),
+                "timeout": half,
+                "connect_timeout": half,
+            },
+            retry_config={
+                "max_retries": _MAX_RETRIES,
+                "retry_timeout": half,
+                # The first must be below the longest: obstore panics else.
+                "backoff": {"init_backoff": half / 100, "max_backoff": half / 10},
+            },
+        )
 
     @contextlib.contextmanager
     def _errors(self, key: str) -> Iterator[None]:

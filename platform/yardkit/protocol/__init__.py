@@ -7,6 +7,15 @@ consumers dead-letter with a reason.
 
 from __future__ import annotations
 
+from yardkit.protocol.addresses import (
+    Addresses,
+    AddressesWanted,
+    ObjectKind,
+    SignedObject,
+    StoredBody,
+    pack_objects,
+    unpack_objects,
+)
 from yardkit.protocol.agents import (
     Allocate,
     Allocated,
@@ -134,6 +143,8 @@ __all__ = [
     "RETRYABLE_FAILURES",
     "VERSION",
     "AddSeeds",
+    "Addresses",
+    "AddressesWanted",
     "Allocate",
     "AllocateDownloader",
     "Allocated",
@@ -179,6 +190,7 @@ __all__ = [
     "LookUpSeed",
     "ManageSeeds",
     "Message",
+    "ObjectKind",
     "Policy",
     "ProtocolError",
     "Register",
@@ -213,7 +225,9 @@ __all__ = [
     "SeedsLeased",
     "SeedsManaged",
     "SeedsRefused",
+    "SignedObject",
     "Skipped",
+    "StoredBody",
     "Withdraw",
     "batches",
     "decode",
@@ -222,5 +236,7 @@ __all__ = [
     "encode_request",
     "header_pairs",
     "header_texts",
+    "pack_objects",
+    "unpack_objects",
     "version_of",
 ]

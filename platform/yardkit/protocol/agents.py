@@ -106,8 +106,11 @@ class DownloaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     # Whether each result carries the certificate of the server.
     certificates: bool = False
     # The results that the run reads. 1: headers as text, and the first kinds of failures, for SDKs
-    # in images that were built long ago. 2: headers as bytes, and every kind.
+    # in images that were built long ago. 2: headers as bytes, and every kind. 3: large bodies in
+    # the object store, and ``body_store``.
     result_version: int = 1
+    # A longer body goes by the object store, as far as there is one and the run reads version 3.
+    body_inline_bytes: int = 64 * 1024
 
 
 class Allocate(Message, frozen=True, kw_only=True, tag="allocate"):

@@ -67,6 +67,8 @@ class FailureKind(enum.StrEnum):
     BAD_RULE = "bad_rule"
     # The answer matched ``switch_pattern`` and no other address could be had.
     BANNED = "banned"
+    # The body was received, and the object store could not take or return it.
+    BODY_STORE = "body_store"
     PROXY = "proxy"
 
 
@@ -82,6 +84,7 @@ RETRYABLE_FAILURES: Final = frozenset(
         FailureKind.DOWNLOADER_MISSING,
         FailureKind.BANNED,
         FailureKind.PROXY,
+        FailureKind.BODY_STORE,
     }
 )
 
@@ -94,4 +97,5 @@ FIRST_KINDS: Final = {
     FailureKind.DATA_LOSS: FailureKind.CONNECTION,
     FailureKind.TOO_LARGE: FailureKind.BAD_CONTENT,
     FailureKind.NOT_RECORDED: FailureKind.BAD_CONTENT,
+    FailureKind.BODY_STORE: FailureKind.CONNECTION,
 }

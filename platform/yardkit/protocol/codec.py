@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from yardkit.nesting import check_msgpack
+from yardkit.protocol.addresses import Addresses, AddressesWanted
 from yardkit.protocol.agents import (
     Allocate,
     Allocated,
@@ -71,6 +72,8 @@ AnyMessage = (
     | LogBatch
     | ItemBatch
     | FileChunk
+    | AddressesWanted
+    | Addresses
     | Event
     | SeedCall
     | SeedReply

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from yardkit.protocol.addresses import StoredBody
 from yardkit.protocol.base import FailureKind, Message
 
 # RabbitMQ 4 refuses longer messages unless it is configured otherwise (``max_message_size``).
@@ -114,7 +115,8 @@ class DownloadResult(msgspec.Struct, frozen=True, array_like=True):
 
     ``elapsed_ms``: until the end of the body; ``headers_ms``: until the headers. ``length``: what
     ``Content-Length`` said, -1 for nothing. ``protocol``: "HTTP/1.1"; ``peer``: IP address of the
-    server, "" behind a proxy; ``certificate``: DER, if the run asked for certificates.
+    server, "" behind a proxy; ``certificate``: DER, if the run asked for certificates. ``stored``:
+    where the body is instead of ``body``, for runs with ``result_version`` 3.
     """
 
     id: int
@@ -133,6 +135,7 @@ class DownloadResult(msgspec.Struct, frozen=True, array_like=True):
     protocol: str = ""
     peer: str = ""
     certificate: bytes = b""
+    stored: StoredBody | None = None
 
 
 class DownloadResults(Message, frozen=True, kw_only=True, tag="download_results"):
