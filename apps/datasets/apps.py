@@ -12,5 +12,5 @@ class DatasetsConfig(AppConfig):
     verbose_name = _("Data")
 
     def ready(self) -> None:
-        """Register what can be measured."""
-        from apps.datasets import gauges  # noqa: F401
+        """Register receivers, and what can be measured."""
+        from apps.datasets import gauges, receivers  # noqa: F401

@@ -55,3 +55,17 @@ class SettingsRefused(DatasetsError):
     code = "bad_dataset_settings"
     status = 422
     detail = _("These settings cannot be used.")
+
+
+class RunIsPinned(DatasetsError):
+    """The data of a pinned run is to be deleted."""
+
+    code = "run_pinned"
+    detail = _("The data of this run is pinned. Unpin it first.")
+
+
+class RunIsActive(DatasetsError):
+    """The data of a run that goes on is to be deleted."""
+
+    code = "run_active"
+    detail = _("The run is active. Stop it first.")

@@ -8,7 +8,13 @@ from django.urls import path
 from apps.datasets.pages.comparison import compare_page
 from apps.datasets.pages.deliveries import deliveries_page, move_delivery
 from apps.datasets.pages.files import files_page
-from apps.datasets.pages.items import dataset_items, job_items, run_items, run_items_live
+from apps.datasets.pages.items import (
+    change_run_data,
+    dataset_items,
+    job_items,
+    run_items,
+    run_items_live,
+)
 from apps.datasets.pages.listing import dataset_list, project_datasets
 from apps.datasets.pages.settings import settings_page
 
@@ -28,6 +34,12 @@ urlpatterns = [
     path("projects/<int:pk>/data", view(project_datasets), name="project"),
     path("runs/<int:pk>/data", view(run_items), name="run"),
     path("runs/<int:pk>/data/live", view(run_items_live), name="run-live"),
+    *(
+        path(
+            f"runs/<int:pk>/data/{what}", view(change_run_data), {"what": what}, name=f"run-{what}"
+        )
+        for what in ("pin", "unpin", "delete")
+    ),
     path("runs/<int:pk>/compare", view(compare_page), name="compare"),
     path("runs/<int:pk>/files", view(files_page), name="run-files"),
     path("data/<int:pk>/settings", view(settings_page), name="settings"),

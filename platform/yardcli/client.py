@@ -65,6 +65,10 @@ class Client:
         """Change some fields."""
         return self.call("PATCH", path, body=body)
 
+    def delete(self, path: str) -> None:
+        """Send a DELETE request."""
+        self.call("DELETE", path)
+
     def rows(self, path: str, limit: int | None, **query: Any) -> Iterator[dict[str, Any]]:
         """Yield the rows of a list, page after page, up to ``limit`` (``None``: all)."""
         after: str | None = None

@@ -290,7 +290,7 @@ def test_empty_pages_say_what_appears_and_how(viewer: Client, run: Run) -> None:
     assert "appear here once both have items" in text_at(viewer, f"/runs/{quiet.pk}/compare")
     DatasetRun.objects.filter(run_number=run.pk).update(deleted_at=NOW, deleted_items=60)
     Dataset.objects.get().files.all().delete()
-    assert "deleted the 60 items" in text_at(viewer, f"/runs/{run.pk}/data")
+    assert "The 60 items of this run were deleted" in text_at(viewer, f"/runs/{run.pk}/data")
 
 
 def test_strangers_see_neither_jobs_nor_projects(run: Run) -> None:

@@ -197,7 +197,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             file = tmp_path / "yard" / "data" / "crawlyard.sqlite3"
             jdbc, database = f"jdbc:sqlite:{file}", f"sqlite:///{file}"
         yard = stack.enter_context(closing(Yard(tmp_path / "yard", ITEMS, **environment)))
-        yield Place(yard, database, jdbc, bucket)
+        place = Place(yard, database, jdbc, bucket)
+        with closing(place.catalog):
+            yield place
 
 
 def by_duckdb(place: Place, table: str) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from apps.datasets.models import Dataset
+from apps.datasets.models import Dataset, DatasetRun
 from apps.jobs.models import Run
 from apps.projects.models import Project
 from tests.datasets.conftest import catalog as catalog
@@ -126,3 +126,6 @@ def test_datasets(entered: Crawlyard, run: Run) -> None:
     assert found["items"] == 25
     assert str(run.pk) in entered("datasets", "runs", "prices").out
     assert entered("datasets", "show", "nosuch").code == 4
+    assert entered("datasets", "delete-run", "prices", run.pk).code == 0
+    assert DatasetRun.objects.get().deleted_at is not None
+    assert entered("datasets", "delete-run", "prices", run.pk + 1).code == 4

@@ -54,6 +54,11 @@ urlpatterns = [
     api_path("runs/<int:run>/items/values", RunFieldValuesView.as_view(), name="run-values"),
     api_path("runs/<int:run>/compare", RunComparisonView.as_view(), name="run-compare"),
     *_deliveries,
+    api_path(
+        "datasets/<int:pk>/runs/<int:run>/data",
+        DatasetViewSet.as_view({"delete": "delete_data"}, http_method_names=["delete"]),
+        name="dataset-run-data",
+    ),
     api_path("runs/<int:run>/files", RunFilesView.as_view(), name="run-files"),
     api_path("runs/<int:run>/files/<int:file>/download", RunFileView.as_view(), name="run-file"),
     *router.urls,

@@ -50,7 +50,7 @@ from apps.datasets.queries.items import (
     run_accounting,
     summaries,
 )
-from apps.datasets.services.changes import change_dataset, pin_run
+from apps.datasets.services.changes import change_dataset, delete_run_data, pin_run
 from apps.datasets.texts import text_of
 from apps.jobs.models import Run
 from apps.runtime.services.objects import shared_objects
@@ -249,7 +249,7 @@ class DatasetViewSet(WriteViewSet[Dataset]):
     serializer_class = DatasetSerializer
     http_method_names = ["get", "patch"]
     filterset_class = DatasetFilter
-    required_roles = {"pin": Role.OPERATOR}
+    required_roles = {"pin": Role.OPERATOR, "delete_data": Role.EDITOR}
 
     def update_object(self, obj: Dataset, values: dict[str, Any]) -> Dataset:
         return change_dataset(dataset=obj, actor=self.person, **values)
@@ -289,6 +289,17 @@ class DatasetViewSet(WriteViewSet[Dataset]):
         pin_run(run=row, actor=self.person, pinned=asked.validated_data["pinned"])
         row.refresh_from_db()
         return Response(DatasetRunSerializer(row).data)
+
+    @extend_schema(
+        summary="Delete the items and files of a run",
+        operation_id="datasets_runs_data_destroy",
+        responses={204: None},
+    )
+    def delete_data(self, request: Request, pk: int, run: int) -> Response:
+        """Delete them within a minute. 409 while the run is active, or if its data is pinned."""
+        row = get_object_or_404(self.get_object().runs, run_number=run, run_number__gt=0)
+        delete_run_data(run=row, actor=self.person)
+        return Response(status=204)
 
 
 def visible_run(request: Request, run: int) -> Run:

@@ -6,6 +6,7 @@ its number in the snapshot's summary, so that after a crash it is looked up and 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -136,17 +137,19 @@ class Tables:
         project_id: int,
         dataset_id: int,
         runs: Sequence[int],
+        days: Sequence[date] | None = None,
         check: Callable[[], object] = lambda: None,
     ) -> None:
-        """Delete the partitions of some runs; ``check`` as in ``commit``."""
+        """Delete the partitions of runs, or of some of their days; ``check`` as in ``commit``."""
         table = self._existing(project_id, dataset_id)
         if table is None:
             return
         check()
+        deleted = _of_runs(runs, days)
         with _errors(f"table p{project_id}.d{dataset_id}"):
             # A repetition finds nothing, of which pyiceberg warns.
-            if any(True for _file in table.scan(_of_runs(runs)).plan_files()):
-                table.delete(_of_runs(runs))
+            if any(True for _file in table.scan(deleted).plan_files()):
+                table.delete(deleted)
 
     def expire(self, *, project_id: int, dataset_id: int, now: datetime) -> int:
         """Forget old snapshots; return how many. Their data files are the caller's."""
@@ -165,15 +168,38 @@ class Tables:
                 table.maintenance.expire_snapshots().by_ids(old).commit()
         return len(old)
 
-    def drop(self, *, project_id: int, dataset_id: int) -> None:
-        """Take the table out of the catalog. Its objects are the caller's."""
-        from pyiceberg.exceptions import NoSuchTableError
-
+    def metadata_files(self, *, project_id: int, dataset_id: int) -> set[str]:
+        """Return the names of the metadata files to which a table refers; none without it."""
+        table = self._existing(project_id, dataset_id)
+        if table is None:
+            return set()
+        known = table.metadata
+        found = {table.metadata_location, *(entry.metadata_file for entry in known.metadata_log)}
+        found |= {file.statistics_path for file in known.statistics}
+        found |= {file.statistics_path for file in known.partition_statistics}
         with _errors(f"table p{project_id}.d{dataset_id}"):
-            try:
+            for snapshot in table.snapshots():
+                found.add(snapshot.manifest_list)
+                found |= {file.manifest_path for file in snapshot.manifests(table.io)}
+        return {path.rpartition("/")[2] for path in found}
+
+    def drop(self, *, project_id: int, dataset_id: int, location: str) -> None:
+        """Take the table at this place out of the catalog. Its objects are the caller's."""
+        table = self._existing(project_id, dataset_id)
+        # A REST catalog may have a table of this name that belongs to another installation.
+        if table is not None and table.location() == self._store.location(location):
+            with _errors(f"table p{project_id}.d{dataset_id}"):
                 self._catalog().drop_table(_identifier(project_id, dataset_id))
-            except NoSuchTableError:
-                return
+
+    def drop_namespace(self, *, project_id: int) -> None:
+        """Take the namespace of a project out of the catalog, unless it has tables."""
+        from pyiceberg.exceptions import NamespaceNotEmptyError, NoSuchNamespaceError
+
+        with (
+            _errors(f"namespace p{project_id}"),
+            contextlib.suppress(NamespaceNotEmptyError, NoSuchNamespaceError),
+        ):
+            self._catalog().drop_namespace(f"p{project_id}")
 
     # --- the catalog ----------------------------------------------------------------------------
 
@@ -248,8 +274,11 @@ def _condition(replaced: Batches) -> str:
     )
 
 
-def _of_runs(runs: Sequence[int]) -> str:
-    return f"{names.RUN} IN ({', '.join(f'{run:d}' for run in runs)})"
+def _of_runs(runs: Sequence[int], days: Sequence[date] | None) -> str:
+    condition = f"{names.RUN} IN ({', '.join(f'{run:d}' for run in runs)})"
+    if days is None:
+        return condition
+    return f"{condition} AND {names.DAY} IN ({', '.join(repr(day.isoformat()) for day in days)})"
 
 
 def _system_schema() -> Any:

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
 
+from apps.access.models import User
 from apps.access.services import has_role
 from apps.access.states import Role
 from apps.datasets.engine.errors import BadItemQuery, DatasetError
@@ -20,6 +23,7 @@ from apps.datasets.engine.exports import FORMATS
 from apps.datasets.engine.filters import FilterOp, ItemFilter
 from apps.datasets.engine.item_types import FieldValues, ItemQuery
 from apps.datasets.engine.reader import ItemReader
+from apps.datasets.errors import DatasetsError
 from apps.datasets.models import Dataset, DatasetRun
 from apps.datasets.pages.item_form import Asked
 from apps.datasets.pages.item_rows import ItemRow, rows_of
@@ -32,6 +36,7 @@ from apps.datasets.queries.items import (
     run_accounting,
     summaries,
 )
+from apps.datasets.services.changes import delete_run_data, pin_run
 from apps.datasets.texts import check_title, shown_checks, text_of
 from apps.jobs.models import Job, Run
 from yardkit.items.columns import Columns
@@ -141,6 +146,25 @@ def job_items(request: HttpRequest, pk: int) -> HttpResponse:
     return TemplateResponse(request, "datasets/dataset.html", context)
 
 
+@require_POST
+def change_run_data(request: HttpRequest, pk: int, what: str) -> HttpResponse:
+    """Pin or unpin the data of a run, which requires the role operator, or delete it: editor."""
+    run = _run(request, pk)
+    row = get_object_or_404(DatasetRun, dataset=dataset_of_run(run), run_number=run.pk)
+    least = Role.EDITOR if what == "delete" else Role.OPERATOR
+    if not isinstance(request.user, User) or not has_role(request.user, run.job.project_id, least):
+        raise PermissionDenied
+    try:
+        if what == "delete":
+            delete_run_data(run=row, actor=request.user)
+            messages.success(request, _("The data of this run is deleted within a minute."))
+        else:
+            pin_run(run=row, actor=request.user, pinned=what == "pin")
+    except DatasetsError as error:
+        messages.error(request, str(error))
+    return HttpResponseRedirect(reverse("datasets:run", args=[pk]))
+
+
 def _run(request: HttpRequest, pk: int) -> Run:
     run = Run.objects.visible_to(request.user).select_related("job__project").filter(pk=pk).first()
     if run is None:
@@ -176,7 +200,8 @@ def _context(request: HttpRequest, run: Run, dataset: Dataset | None) -> dict[st
         "rest": f"/api/v1/runs/{run.pk}/items",
         "formats": list(FORMATS),
         "fragment": f"{reverse('datasets:run-live', args=[run.pk])}?{request.GET.urlencode()}",
-        "may_edit": dataset is not None and _may_edit(request, dataset),
+        "may_edit": dataset is not None and _has(request, dataset, Role.EDITOR),
+        "may_pin": dataset is not None and _has(request, dataset, Role.OPERATOR),
     }
 
 
@@ -191,12 +216,12 @@ def _dataset_context(request: HttpRequest, dataset: Dataset | None) -> dict[str,
         ],
         "rest": "" if dataset is None else f"/api/v1/datasets/{dataset.pk}/items",
         "formats": list(FORMATS),
-        "may_edit": dataset is not None and _may_edit(request, dataset),
+        "may_edit": dataset is not None and _has(request, dataset, Role.EDITOR),
     }
 
 
-def _may_edit(request: HttpRequest, dataset: Dataset) -> bool:
-    return has_role(request.user, dataset.project_id, Role.EDITOR)
+def _has(request: HttpRequest, dataset: Dataset, role: Role) -> bool:
+    return has_role(request.user, dataset.project_id, role)
 
 
 def _view(

@@ -126,10 +126,10 @@ class SettingsForm(forms.Form):
         label=_("Checks"),
         help_text=_("A run whose data fails a check raises an alert."),
     )
-    keep_days = _number(_("Days"), _("Older runs are deleted."))
+    keep_days = _number(_("Days"), _("Older data is deleted."))
     keep_runs = _number(_("Runs"), _("Beyond it the oldest runs are deleted."))
     keep_megabytes = _number(
-        _("Size limit (MB)"), _("Beyond it the oldest runs are deleted. Pinned runs stay.")
+        _("Size limit (MB)"), _("Beyond it the oldest data is deleted. Pinned runs stay.")
     )
 
     def clean_key_fields(self) -> list[str]:

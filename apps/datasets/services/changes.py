@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any, Final
 
 from django.db import transaction
@@ -11,9 +12,11 @@ from django.utils.translation import gettext as _
 from apps.access.models import User
 from apps.access.services import record
 from apps.datasets.engine.checks import BadChecks, check_schema, read_checks
-from apps.datasets.errors import SettingsRefused
+from apps.datasets.errors import RunIsActive, RunIsPinned, SettingsRefused
 from apps.datasets.models import Dataset, DatasetRun
 from apps.datasets.texts import text_of
+from apps.jobs.models import Run
+from apps.runtime.queries import database_now
 from yardkit.names import UNSTORABLE
 
 MOST_KEY_FIELDS: Final = 10
@@ -46,9 +49,38 @@ def change_dataset(*, dataset: Dataset, actor: User, **values: Any) -> Dataset:
 @transaction.atomic
 def pin_run(*, run: DatasetRun, actor: User, pinned: bool) -> None:
     """Keep the data of a run whatever the retention says, or not any more."""
+    _lock(run)
     if DatasetRun.objects.filter(pk=run.pk, pinned=not pinned).update(pinned=pinned):
         action = "datasets.pin" if pinned else "datasets.unpin"
         record(actor=actor, action=action, obj=run.dataset, note=f"run {run.run_number}")
+
+
+@transaction.atomic
+def delete_run_data(*, run: DatasetRun, actor: User, now: datetime | None = None) -> None:
+    """Decide that the items and files of a run are deleted; run_dataset_writer does it soon.
+
+    Raises ``RunIsPinned``, and ``RunIsActive`` while items may come.
+    """
+    _lock(run)
+    row = DatasetRun.objects.get(pk=run.pk)
+    if row.deleted_at is not None:
+        return
+    if row.pinned:
+        raise RunIsPinned
+    if Run.objects.active().filter(pk=row.run_number).exists():
+        raise RunIsActive
+    DatasetRun.objects.filter(pk=row.pk).update(deleted_at=now or database_now())
+    record(
+        actor=actor,
+        action="datasets.delete_run",
+        obj=row.dataset,
+        before={"run": row.run_number, "items": row.stored - row.deleted_items},
+    )
+
+
+def _lock(run: DatasetRun) -> None:
+    """Lock the dataset, as the writer does, which stores whole rows of runs."""
+    Dataset.objects.select_for_update().get(pk=run.dataset_id)
 
 
 def _problems(values: dict[str, Any]) -> dict[str, list[str]]:

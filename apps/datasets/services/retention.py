@@ -7,39 +7,56 @@ no row names any more is swept.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
-from typing import Final
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, datetime, timedelta
+from typing import Any, Final
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q, QuerySet, Sum
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
+from django.db.models.functions import Coalesce
 
 from apps.access.services import record
 from apps.datasets.engine import keys
+from apps.datasets.engine.tables import KEEP_SNAPSHOTS
 from apps.datasets.models import Compaction, DataFile, Dataset, DatasetRun, StoredFile
 from apps.datasets.services.compaction import recover, tables
 from apps.datasets.services.leases import HeldDataset, hold
-from apps.datasets.states import Kind
+from apps.datasets.states import Kind, Level, Origin
+from apps.jobs.models import Job
 from apps.runtime.services.objects import shared_objects
 from yardkit import failpoints
+from yardkit.objects import ObjectInfo
 
 logger = logging.getLogger(__name__)
 
-# Interval of looking for data past its retention, and for orphaned objects.
+# Interval of looking for data past its retention, and for objects that no row names, which lists
+# the whole store.
 LOOK: Final = timedelta(minutes=10)
 SWEEP: Final = timedelta(hours=1)
+# Interval of looking for runs whose data people have deleted.
+DECIDED: Final = timedelta(seconds=10)
 # A younger object may belong to a transaction that has not ended.
 ORPHAN_AGE: Final = timedelta(hours=1)
 _OWNER: Final = "retention"
+_PLACE: Final = re.compile(r"datasets/p(\d+)/d(\d+)/.+")
 _last: dict[str, datetime] = {}
+
+# Project and dataset.
+Place = tuple[int, int]
 
 
 def step(*, now: datetime) -> bool:
     """Apply retention and sweep when it is time; return whether anything was deleted."""
-    deleted = False
+    datasets: QuerySet[Dataset] = Dataset.objects.none()
+    if _is_due("decided", DECIDED, now):
+        datasets = Dataset.objects.filter(pk__in=_decided().values("dataset"))
     if _is_due("retention", LOOK, now):
-        deleted = sum(apply(dataset=dataset, now=now) for dataset in _limited()) > 0
+        datasets |= _limited()
+        delete_without_job(now=now)
+    deleted = sum(apply(dataset=dataset, now=now) for dataset in datasets) > 0
     if _is_due("sweep", SWEEP, now):
         deleted = bool(sweep(now=now)) or deleted
     return deleted
@@ -60,19 +77,39 @@ def _limited() -> QuerySet[Dataset]:
     return Dataset.objects.exclude(unlimited)
 
 
+def _decided() -> QuerySet[DatasetRun]:
+    """Runs that are deleted and still have data: by a person, or it came afterwards."""
+    of_run = {"dataset": OuterRef("dataset"), "run_number": OuterRef("run_number")}
+    return DatasetRun.objects.filter(deleted_at__isnull=False).filter(
+        Exists(DataFile.objects.filter(**of_run)) | Exists(StoredFile.objects.filter(**of_run))
+    )
+
+
 def apply(*, dataset: Dataset, now: datetime) -> int:
-    """Delete the runs of a dataset that are past its retention; return their number."""
-    runs = list(expired_runs(dataset, now))
-    if not runs:
+    """Delete the data of a dataset that is past its retention, or that a person has deleted.
+
+    Return the number of runs, and of days of a producer without runs.
+    """
+    runs = [*_decided().filter(dataset=dataset), *expired_runs(dataset, now)]
+    days = expired_days(dataset, now)
+    if not runs and not days:
         return 0
     with hold(dataset.pk, now) as held:
         if held is None:
-            # It is being compacted; the next look finds the same runs.
+            # It is being compacted; the next look finds the same data.
             return 0
         # One that is left open would put its inputs back.
         recover(held.dataset)
-        delete_runs(held=held, runs=runs, now=now)
-    return len(runs)
+        if runs:
+            delete_runs(held=held, runs=runs, now=now)
+        if days:
+            delete_days(held=held, days=days)
+    return len(runs) + len(days)
+
+
+def _oldest(dataset: Dataset, now: datetime) -> datetime | None:
+    days = dataset.keep_days or settings.DATA_DAYS
+    return now - timedelta(days=days) if days else None
 
 
 def expired_runs(dataset: Dataset, now: datetime) -> Iterator[DatasetRun]:
@@ -87,11 +124,16 @@ def expired_runs(dataset: Dataset, now: datetime) -> Iterator[DatasetRun]:
     rows = DatasetRun.objects.filter(
         dataset=dataset, run_number__gt=0, deleted_at=None, settled_at__isnull=False
     ).order_by("-run_number")
-    days = dataset.keep_days or settings.DATA_DAYS
-    oldest = now - timedelta(days=days) if days else None
+    files = dict(
+        StoredFile.objects.filter(dataset=dataset)
+        .order_by()
+        .values_list("run_number")
+        .annotate(size=Sum("size"))
+    )
+    oldest = _oldest(dataset, now)
     size = 0
     for number, row in enumerate(rows, 1):
-        size += row.bytes
+        size += row.bytes + files.get(row.run_number, 0)
         is_late = oldest is not None and (row.last_at or row.settled_at or now) < oldest
         is_many = dataset.keep_runs is not None and number > dataset.keep_runs
         is_large = dataset.keep_bytes is not None and size > dataset.keep_bytes
@@ -118,6 +160,24 @@ def _expired_with_items(dataset: Dataset, now: datetime) -> Iterator[DatasetRun]
             yield row
 
 
+def expired_days(dataset: Dataset, now: datetime) -> list[date]:
+    """Return the days that a producer without runs may not keep any more; the newest stays."""
+    if dataset.origin == Origin.JOB:
+        return []
+    # Segments are moved into the table within minutes.
+    files = DataFile.objects.filter(dataset=dataset, run_number=0, level=Level.TABLE)
+    rows = files.order_by("-day").values_list("day").annotate(size=Sum("bytes"))
+    oldest = _oldest(dataset, now)
+    total, found = 0, []
+    for place, (day, size) in enumerate(rows):
+        total += size
+        is_late = oldest is not None and day < oldest.date()
+        is_large = place > 0 and dataset.keep_bytes is not None and total > dataset.keep_bytes
+        if is_late or is_large:
+            found.append(day)
+    return found
+
+
 def delete_runs(*, held: HeldDataset, runs: Sequence[DatasetRun], now: datetime) -> None:
     """Delete the items and files of some runs; what was deleted is counted and audited."""
     dataset = held.dataset
@@ -128,75 +188,153 @@ def delete_runs(*, held: HeldDataset, runs: Sequence[DatasetRun], now: datetime)
     failpoints.hit("datasets.retention_table")
     with transaction.atomic():
         Dataset.objects.select_for_update().get(pk=dataset.pk)
-        files = DataFile.objects.filter(dataset=dataset, run_number__in=numbers)
-        sums = files.aggregate(items=Sum("items"), bytes=Sum("bytes"), raw=Sum("raw_bytes"))
         stored = StoredFile.objects.filter(dataset=dataset, run_number__in=numbers)
-        paths = list(files.values_list("path", flat=True))
-        paths += [f"{file.path}/{part}" for file in stored for part in range(file.parts)]
-        files.delete()
+        paths = [f"{file.path}/{part}" for file in stored for part in range(file.parts)]
         stored.delete()
-        Dataset.objects.filter(pk=dataset.pk).update(
-            items=F("items") - (sums["items"] or 0),
-            bytes=F("bytes") - (sums["bytes"] or 0),
-            raw_bytes=F("raw_bytes") - (sums["raw"] or 0),
-        )
+        sums = _forget(dataset, Q(run_number__in=numbers), paths)
         DatasetRun.objects.filter(pk__in=[run.pk for run in runs]).update(
-            deleted_at=now, deleted_items=F("stored")
+            deleted_at=Coalesce(F("deleted_at"), now), deleted_items=F("stored"), bytes=0
         )
-        record(
-            actor=None,
-            action="datasets.delete_runs",
-            obj=dataset,
-            actor_label=_OWNER,
-            after={"items": sums["items"] or 0, "runs": ", ".join(map(str, numbers[:100]))},
-        )
+        _audit(dataset, "datasets.delete_runs", sums, runs=numbers)
     failpoints.hit("datasets.retention_manifest")
     shared_objects().delete(paths)
     logger.info("dataset %d: deleted %d runs", dataset.pk, len(numbers))
 
 
+def delete_days(*, held: HeldDataset, days: Sequence[date]) -> None:
+    """Delete the items of some days of a producer without runs, like ``delete_runs``."""
+    dataset = held.dataset
+    tables().delete_runs(
+        project_id=dataset.project_id,
+        dataset_id=dataset.pk,
+        runs=[0],
+        days=days,
+        check=held.confirm,
+    )
+    failpoints.hit("datasets.retention_table")
+    paths: list[str] = []
+    with transaction.atomic():
+        Dataset.objects.select_for_update().get(pk=dataset.pk)
+        sums = _forget(dataset, Q(run_number=0, level=Level.TABLE, day__in=days), paths)
+        DatasetRun.objects.filter(dataset=dataset, run_number=0).update(
+            deleted_items=F("deleted_items") + sums["items"], bytes=F("bytes") - sums["bytes"]
+        )
+        _audit(dataset, "datasets.delete_days", sums, days=[day.isoformat() for day in days])
+    failpoints.hit("datasets.retention_manifest")
+    shared_objects().delete(paths)
+    logger.info("dataset %d: deleted %d days", dataset.pk, len(days))
+
+
+def _forget(dataset: Dataset, chosen: Q, paths: list[str]) -> dict[str, int]:
+    """Delete rows of the manifest, add their paths, and return the sums that are gone."""
+    files = DataFile.objects.filter(chosen, dataset=dataset)
+    names = ("items", "bytes", "raw_bytes")
+    found = files.aggregate(**{f"all_{name}": Sum(name) for name in names})
+    sums: dict[str, int] = {name: found[f"all_{name}"] or 0 for name in names}
+    paths += files.values_list("path", flat=True)
+    files.delete()
+    Dataset.objects.filter(pk=dataset.pk).update(
+        **{name: F(name) - value for name, value in sums.items()}
+    )
+    return sums
+
+
+def _audit(dataset: Dataset, action: str, sums: dict[str, int], **what: Sequence[Any]) -> None:
+    ((name, values),) = what.items()
+    record(
+        actor=None,
+        action=action,
+        obj=dataset,
+        actor_label=_OWNER,
+        after={"items": sums["items"], name: ", ".join(map(str, values[:100]))},
+    )
+
+
+def delete_without_job(*, now: datetime) -> int:
+    """Delete the datasets of purged jobs; return how many. Their objects are left to ``sweep``."""
+    jobs = Job.all_objects.filter(pk=OuterRef("origin_id"))
+    count = 0
+    for pk in list(
+        Dataset.objects.filter(~Exists(jobs), origin=Origin.JOB).values_list("pk", flat=True)
+    ):
+        with hold(pk, now) as held:
+            if held is not None:
+                # A receiver records it, as for the datasets of a purged project.
+                held.dataset.delete()
+                count += 1
+    return count
+
+
+# --- what no row names --------------------------------------------------------------------------
+
+
 def sweep(*, now: datetime) -> int:
-    """Delete objects that no row names: of crashes, and of deleted datasets; return how many."""
-    orphans = [
-        info.key
-        for info in shared_objects().list("datasets/")
-        if info.modified_at < now - ORPHAN_AGE and not _is_metadata(info.key)
-    ]
-    datasets = {
-        keys.folder(project, pk) for project, pk in Dataset.objects.values_list("project_id", "pk")
-    }
+    """Delete what crashes, deleted datasets and expired snapshots have left; return how many.
+
+    Tables of deleted datasets leave the catalog.
+    """
+    # Listed before the rows are read: a dataset has its row before its first object.
+    found: defaultdict[Place, list[ObjectInfo]] = defaultdict(list)
+    for info in shared_objects().list("datasets/"):
+        if info.modified_at < now - ORPHAN_AGE and (place := _PLACE.fullmatch(info.key)):
+            found[int(place[1]), int(place[2])].append(info)
+    known = set(Dataset.objects.values_list("project_id", "pk"))
+    projects = {project for project, _dataset in known}
+    count = 0
+    for (project_id, dataset_id), infos in found.items():
+        if (project_id, dataset_id) in known:
+            doomed = [*_orphans(infos), *_old_metadata(project_id, dataset_id, infos, now)]
+        else:
+            location = keys.table(project_id, dataset_id)
+            tables().drop(project_id=project_id, dataset_id=dataset_id, location=location)
+            if project_id not in projects:
+                tables().drop_namespace(project_id=project_id)
+            doomed = [info.key for info in infos]
+        shared_objects().delete(doomed)
+        count += len(doomed)
+    if count:
+        logger.info("swept %d objects that belong to nothing", count)
+    return count
+
+
+def _orphans(infos: Iterable[ObjectInfo]) -> list[str]:
+    """Return the segments, data files and parts of files that no row names."""
+    names = [info.key for info in infos if not _is_metadata(info.key)]
     known: set[str] = set()
-    for begin in range(0, len(orphans), 500):
-        part = orphans[begin : begin + 500]
+    for begin in range(0, len(names), 500):
+        part = names[begin : begin + 500]
         known.update(DataFile.objects.filter(path__in=part).values_list("path", flat=True))
-    for inputs in Compaction.objects.values_list("inputs", flat=True):
-        known.update(path for _number, path in inputs)
-    open_runs = {
-        keys.table_file(
-            row.dataset.project_id, row.dataset_id, row.run_number, row.pk, 0
-        ).rpartition("-")[0]
-        for row in Compaction.objects.select_related("dataset")
-    }
-    files = set(StoredFile.objects.values_list("path", flat=True))
-    doomed = {
-        key
-        for key in orphans
-        if key not in known
-        and key.rpartition("-")[0] not in open_runs
-        and key.rpartition("/")[0] not in files
-    }
-    doomed |= {
+        folders = {name.rpartition("/")[0] for name in part if "/files/" in name}
+        known.update(StoredFile.objects.filter(path__in=folders).values_list("path", flat=True))
+    left = [name for name in names if not known & {name, name.rpartition("/")[0]}]
+    if not left:
+        return []
+    dataset_id = int(left[0].split("/")[2][1:])
+    for row in Compaction.objects.filter(dataset=dataset_id).select_related("dataset"):
+        known.update(path for _number, path in row.inputs)
+        file = keys.table_file(row.dataset.project_id, dataset_id, row.run_number, row.pk, 0)
+        known.add(file.rpartition("-")[0])
+    return [name for name in left if not known & {name, name.rpartition("-")[0]}]
+
+
+def _old_metadata(
+    project_id: int, dataset_id: int, infos: Iterable[ObjectInfo], now: datetime
+) -> list[str]:
+    """Return the metadata files of the table to which no snapshot refers any more."""
+    # A process that was frozen within its commit must not find its files gone.
+    old = [
         info.key
-        for info in shared_objects().list("datasets/")
-        if "/".join(info.key.split("/")[:3]) + "/" not in datasets
-        and info.modified_at < now - ORPHAN_AGE
-    }
-    shared_objects().delete(doomed)
-    if doomed:
-        logger.info("swept %d objects that belong to nothing", len(doomed))
-    return len(doomed)
+        for info in infos
+        if _is_metadata(info.key) and info.modified_at < now - KEEP_SNAPSHOTS
+    ]
+    if not old:
+        return []
+    with hold(dataset_id, now) as held:
+        if held is None:
+            return []
+        referred = tables().metadata_files(project_id=project_id, dataset_id=dataset_id)
+    return [name for name in old if name.rpartition("/")[2] not in referred]
 
 
 def _is_metadata(key: str) -> bool:
-    # Of the Iceberg table; pyiceberg deletes what is old.
     return "/table/metadata/" in key

@@ -20,7 +20,7 @@ from apps.datasets.engine.checks import (
     read_checks,
 )
 from apps.datasets.engine.errors import DatasetError
-from apps.datasets.models import DataFile, Dataset, DatasetRun
+from apps.datasets.models import DataFile, Dataset, DatasetRun, StoredFile
 from apps.datasets.queries.items import open_reader, previous_run, run_accounting
 from apps.datasets.services.datasets import dataset_of_job
 from apps.datasets.states import Level, Origin
@@ -63,7 +63,7 @@ def step(*, now: datetime) -> bool:
 def _add_empty_runs(now: datetime) -> None:
     """Add rows for ended runs of which nothing has arrived.
 
-    Those that have reported items, and those of datasets that have checks to evaluate.
+    Those that have reported items, or kept files, and those of datasets with checks to evaluate.
     """
     checked = (
         Dataset.objects.of_items().filter(origin=Origin.JOB).exclude(checks=[]).values("origin_id")
@@ -71,11 +71,12 @@ def _add_empty_runs(now: datetime) -> None:
     known = DatasetRun.objects.of_items().filter(run_number=OuterRef("pk"))
     stream = Concat(Value("run:"), Cast(OuterRef("pk"), CharField()))
     reported = RunCounter.objects.filter(owner=stream, items__gt=0)
+    kept = StoredFile.objects.filter(run_number=OuterRef("pk"))
     runs = Run.objects.filter(~Exists(known), state__in=FINAL, ended_at__gt=now - RECENT)
     DatasetRun.objects.bulk_create(
         [
             DatasetRun(dataset=dataset_of_job(run.job), run_number=run.pk)
-            for run in runs.filter(Exists(reported) | Q(job__in=checked))
+            for run in runs.filter(Exists(reported) | Exists(kept) | Q(job__in=checked))
             .exclude(started_at=None)
             .select_related("job")
         ],

@@ -71,3 +71,15 @@ def runs(
         limit=limit,
         everything=everything,
     )
+
+
+@commands.command("delete-run")
+def delete_run(
+    dataset: Dataset,
+    run: Annotated[int, typer.Argument(metavar="RUN", min=1, help="ID of the run.")],
+    project: ProjectOption = None,
+    profile: Profile = None,
+) -> None:
+    """Delete the items and files of a run. Pinned and active runs are refused."""
+    found = find_dataset(api(), dataset, project)
+    api().delete(f"datasets/{found['id']}/runs/{run}/data")
