@@ -22,7 +22,8 @@ INCOMPLETE = {
 PLATFORM = {"api/v1/series", "api/v1/series/points", "api/v1/health/parts"}
 # Whose run has no items.
 EMPTY = {
-    "api/v1/datasets/{pk}/runs/{run}",
+    "api/v1/images/{pk}/description",
+    "api/v1/runs/{run}/stats",
     "api/v1/runs/{run}/compare",
     "api/v1/runs/{run}/files/{file}/download",
 }

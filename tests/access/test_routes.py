@@ -30,7 +30,7 @@ from tests.alerts.factories import make_channel, make_incident, make_notice
 from tests.configcenter.factories import make_activation, make_version
 from tests.dashboard.machinery import make_daemon, make_letter, make_outgoing, make_periodic_task
 from tests.datasets.deliveries import make_data_delivery
-from tests.datasets.factories import make_dataset
+from tests.datasets.factories import make_data_run, make_dataset
 from tests.joblogs.factories import make_build, make_group
 from tests.jobs.factories import make_host, make_job, make_run
 from tests.projects.build_factories import make_image
@@ -116,6 +116,7 @@ MAKERS: dict[str, Callable[[World], Model | Numbered]] = {
     "api/v1/people/{pk}": lambda world: make_user(),
     "api/v1/periodic-tasks/{pk}": lambda world: make_periodic_task(),
     "api/v1/datasets/{dataset}/deliveries": lambda world: make_data_delivery(world.project),
+    "api/v1/datasets/{pk}/runs/{run}": lambda world: make_data_run(world.project).dataset,
     "api/v1/datasets/{pk}": lambda world: make_dataset(world.project),
     "api/v1/datasets/{dataset}": lambda world: make_dataset(world.project),
     "api/v1/deliveries/{pk}": lambda world: Delivery.objects.create(

@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import F
 from django.utils import timezone
 
-from apps.datasets.models import Dataset, Delivery
+from apps.datasets.models import Dataset, Delivery, DeliveryFailure
 from apps.datasets.queries.deliveries import DeliveryAccounting, accounting
 from apps.datasets.services import delivery as service
 from apps.datasets.services.deliveries import create_delivery
@@ -25,7 +25,7 @@ def make_delivery(dataset: Dataset, **values: Any) -> Delivery:
 
 
 def make_data_delivery(project: Project) -> Delivery:
-    """The delivery of a project, whose dataset has the same ID; made at the first call."""
+    """The delivery of a project, whose dataset has the same ID, with a dead letter."""
     known = Delivery.objects.filter(dataset__project=project).first()
     if known is not None:
         return known
@@ -33,7 +33,24 @@ def make_data_delivery(project: Project) -> Delivery:
     dataset = Dataset.objects.create(
         project=project, name=name, origin=Origin.SOURCE, origin_name=name
     )
-    return Delivery.objects.create(pk=dataset.pk, dataset=dataset, name="copy", kind="table")
+    delivery = Delivery.objects.create(
+        pk=dataset.pk,
+        dataset=dataset,
+        name="copy",
+        kind="table",
+        options={"table": "items"},
+        failed=1,
+    )
+    DeliveryFailure.objects.create(
+        delivery=delivery,
+        run_number=1,
+        boot="b",
+        seq=1,
+        item={},
+        reason="refused",
+        at=timezone.now(),
+    )
+    return delivery
 
 
 def deliver(now: datetime | None = None) -> int:

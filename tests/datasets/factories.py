@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings
 
-from apps.datasets.models import Dataset
+from apps.datasets.models import Dataset, DatasetRun
 from apps.datasets.services.datasets import dataset_of_job
 from apps.datasets.services.ingestion import store_items
 from apps.jobs.models import Run
@@ -56,6 +56,15 @@ def make_dataset(project: Project, **fields: Any) -> Dataset:
     Dataset.objects.filter(pk=dataset.pk).update(**fields)
     dataset.refresh_from_db()
     return dataset
+
+
+def make_data_run(project: Project) -> DatasetRun:
+    """Data of the run whose number is the ID of its dataset; made at the first call."""
+    known = DatasetRun.objects.filter(dataset__project=project).first()
+    if known is not None:
+        return known
+    dataset = make_dataset(project)
+    return DatasetRun.objects.create(dataset=dataset, run_number=dataset.pk)
 
 
 def make_items(count: int, start: int = 1, **fields: Any) -> list[dict[str, Any]]:

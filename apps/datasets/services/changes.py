@@ -52,7 +52,14 @@ def pin_run(*, run: DatasetRun, actor: User, pinned: bool) -> None:
     _lock(run)
     if DatasetRun.objects.filter(pk=run.pk, pinned=not pinned).update(pinned=pinned):
         action = "datasets.pin" if pinned else "datasets.unpin"
-        record(actor=actor, action=action, obj=run.dataset, note=f"run {run.run_number}")
+        record(
+            actor=actor,
+            action=action,
+            obj=run.dataset,
+            before={"pinned": not pinned},
+            after={"pinned": pinned},
+            note=f"run {run.run_number}",
+        )
 
 
 @transaction.atomic

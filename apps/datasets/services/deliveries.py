@@ -128,8 +128,8 @@ def resume_delivery(*, delivery: Delivery, actor: User | None) -> Delivery:
         Delivery.objects.filter(pk=row.pk).update(
             state=DeliveryState.ACTIVE, error="", behind_since=None
         )
-        record(actor=actor, action="datasets.resume_delivery", obj=row)
     _try_now(row)
+    record(actor=actor, action="datasets.resume_delivery", obj=row)
     row.refresh_from_db()
     return row
 
