@@ -93,6 +93,35 @@ class JobNameTaken(JobsError):
     detail = _("A job of this name already exists in the project.")
 
 
+class TrialNeeded(JobsError):
+    """The job takes another image only after a trial of it."""
+
+    code = "trial_needed"
+    detail = _("The job takes another image only after a trial of it that has passed.")
+
+
+class NothingRecorded(JobsError):
+    """No run of the job has kept pages."""
+
+    code = "nothing_recorded"
+    detail = _("No ended run of the job has kept pages. Set which pages are kept, then run it.")
+
+
+class TrialNotEnded(JobsError):
+    """A trial that is still running cannot be used."""
+
+    code = "trial_not_ended"
+    detail = _("The trial has not ended.")
+
+
+class TrialNoteNeeded(JobsError):
+    """An image without a passed trial is activated with a note only."""
+
+    code = "trial_note_needed"
+    status = 422
+    detail = _("The trial was not passed: say why the image is used all the same.")
+
+
 class ImportRefused(JobsError):
     """A job file has errors; nothing was imported."""
 

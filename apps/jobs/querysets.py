@@ -41,6 +41,12 @@ class JobManager(LivingManager[M_co].from_queryset(JobQuerySet), Generic[M_co]):
         return rows.exclude(project__in=deleted_rows(self.model, "project"))
 
 
+class ImageTrialQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+    """Query set of trials of images."""
+
+    project_path = "job__project"
+
+
 class _ListHolds(Func):
     """SQL condition for SQLite: a JSON list contains a text."""
 

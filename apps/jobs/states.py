@@ -156,6 +156,22 @@ class RunAsk(TextChoices):
     TUNE = "tune", pgettext_lazy("run", "tune")
 
 
+class ReplayMissing(TextChoices):
+    """What a run on kept pages does with requests whose page was not kept."""
+
+    FAIL = "fail", _("fail")
+    FETCH = "fetch", _("fetch from the site")
+
+
+class TrialState(TextChoices):
+    """State of the trial of an image."""
+
+    RUNNING = "running", _("running")
+    PASSED = "passed", pgettext_lazy("trial", "passed")
+    FAILED = "failed", pgettext_lazy("trial", "not passed")
+    ABORTED = "aborted", pgettext_lazy("trial", "not completed")
+
+
 class OverlapPolicy(TextChoices):
     """Policy for a run that is due while an earlier run of its job is active."""
 

@@ -59,6 +59,8 @@ def form(project: Project, **fields: Any) -> dict[str, Any]:
         "max_redirects": "10",
         "switch_retries": "3",
         "max_failed_percent": "0",
+        "trial_lost_percent": "0",
+        "trial_changed_percent": "100",
         "impersonate": "chrome",
         "use_cookies": "on",
         "cut": "",

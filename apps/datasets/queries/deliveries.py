@@ -1,4 +1,7 @@
-"""Accounting of deliveries: stored = delivered + waiting + failed + missed + skipped."""
+"""Accounting of deliveries: stored = delivered + waiting + failed + missed + skipped.
+
+Items of replays are not delivered, and not counted here.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from datetime import datetime
 from django.db.models import Q, QuerySet, Sum
 
 from apps.datasets.models import DataFile, DatasetRun, Delivery
-from apps.datasets.queries.items import open_reader
+from apps.datasets.queries.items import open_reader, replays
 from apps.datasets.states import DeliveryMode, DeliveryState
+from apps.jobs.models import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ def accountings(deliveries: Iterable[Delivery]) -> dict[int, DeliveryAccounting]
     totals = {
         row["dataset"]: row
         for row in DatasetRun.objects.filter(dataset__in={row.dataset_id for row in rows})
+        .exclude(run_number__in=Run.objects.filter(replay_of__isnull=False).values("pk"))
         .order_by()
         .values("dataset")
         .annotate(total=Sum("stored"), ended=Sum("stored", filter=_passed()))
@@ -84,8 +89,11 @@ def stored_until(delivery: Delivery, batch: int) -> int:
     Two queries; where files of the table hold later batches as well, they are read. Exact only
     while no items are stored: otherwise too small.
     """
+    without = replays(delivery.dataset)
     files = DataFile.objects.filter(dataset=delivery.dataset_id, last_batch__gt=batch)
+    files = files.exclude(run_number__in=without)
     runs: QuerySet[DatasetRun] = DatasetRun.objects.filter(dataset=delivery.dataset_id)
+    runs = runs.exclude(run_number__in=without)
     if delivery.mode == DeliveryMode.AT_END:
         runs = runs.filter(_passed(batch))
         files = files.filter(run_number__in=runs.values("run_number"))

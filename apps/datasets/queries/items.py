@@ -8,7 +8,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from django.db.models import Q, Sum
+from django.db.models import Q, QuerySet, Sum
 
 from apps.datasets.engine.item_types import File
 from apps.datasets.engine.reader import TIMEOUT_SECONDS, ItemReader
@@ -32,7 +32,7 @@ def open_reader(
     since: int | None = None,
     days: Sequence[date] | None = None,
 ) -> ItemReader:
-    """Return a reader of some runs of a dataset; of all without ``runs``. One query.
+    """Return a reader of some runs of a dataset; of all but replays without ``runs``. One query.
 
     ``since``: only files with batches from this one on. ``days``: only files that may have items
     of these days.
@@ -40,6 +40,8 @@ def open_reader(
     files = DataFile.objects.filter(dataset=dataset)
     if runs is not None:
         files = files.filter(run_number__in=list(runs))
+    else:
+        files = files.exclude(run_number__in=replays(dataset))
     if since is not None:
         files = files.filter(last_batch__gte=since)
     if days is not None:
@@ -184,13 +186,29 @@ def dataset_of_job(job: Job, kind: Kind = Kind.ITEMS) -> Dataset | None:
     ).first()
 
 
+def replays(dataset: Dataset) -> QuerySet[Run]:
+    """Return the runs on kept pages, for a subquery.
+
+    Their items are no news of any site: they are seen with their run only.
+    """
+    job = dataset.origin_id if dataset.origin == Origin.JOB else None
+    return Run.objects.filter(job=job, replay_of__isnull=False)
+
+
 def previous_run(dataset: Dataset, run_number: int) -> int | None:
-    """Return the last earlier run of a dataset that has data, None if there is none."""
+    """Return the last earlier run of a dataset that has data, None if there is none.
+
+    Of a replay it is the run whose pages it has read.
+    """
+    recorded = Run.objects.filter(pk=run_number).values_list("replay_of", flat=True).first()
+    if recorded is not None:
+        return recorded
     return (
         DatasetRun.objects.filter(
             dataset=dataset, run_number__lt=run_number, run_number__gt=0, deleted_at=None
         )
         .filter(stored__gt=0)
+        .exclude(run_number__in=replays(dataset))
         .order_by("-run_number")
         .values_list("run_number", flat=True)
         .first()

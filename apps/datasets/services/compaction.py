@@ -27,7 +27,7 @@ from apps.datasets.engine.merging import TARGET_BYTES, Input, Output, merge
 from apps.datasets.engine.tables import KEEP_SNAPSHOTS, Batches, Tables
 from apps.datasets.engine.tiers import Extent, to_merge
 from apps.datasets.models import Compaction, DataFile, Dataset
-from apps.datasets.services import settling
+from apps.datasets.services import settling, trials
 from apps.datasets.services.leases import HeldDataset, hold
 from apps.datasets.states import CompactionState, Level
 from apps.jobs.models import Run
@@ -79,7 +79,7 @@ def step(*, now: datetime) -> bool:
     for work in [*_open_work(), *_segments_due(now), *_merges_due()]:
         if _leased(work, now):
             return True
-    return settling.step(now=now)
+    return settling.step(now=now) or trials.step(now=now)
 
 
 def tables() -> Tables:

@@ -32,7 +32,7 @@ from apps.datasets.engine.targets.factory import (
 )
 from apps.datasets.models import DataFile, Dataset, DatasetRun, Delivery, DeliveryFailure
 from apps.datasets.queries.deliveries import known_items, stored_until
-from apps.datasets.queries.items import open_reader
+from apps.datasets.queries.items import open_reader, replays
 from apps.datasets.services.leases import OWNER
 from apps.datasets.states import DeliveryMode, DeliveryState
 from apps.queuestats.services.rates import count
@@ -178,6 +178,7 @@ class _Pass:
         rows = DatasetRun.objects.filter(dataset=self._dataset, settled_batch__isnull=False).filter(
             Q(settled_batch__gte=begin) | Q(run_number__in=writing)
         )
+        rows = rows.exclude(run_number__in=replays(self._dataset))
         found = dict(rows.values_list("run_number", "settled_batch"))
         settled = sorted(
             (number, run)

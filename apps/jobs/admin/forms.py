@@ -175,6 +175,9 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             "memory_limit_bytes",
             "max_run_seconds",
             "max_failed_percent",
+            "trial_required",
+            "trial_lost_percent",
+            "trial_changed_percent",
             "retry_rules",
         ]
         widgets: ClassVar = {"notes": UnfoldAdminTextareaWidget(attrs={"rows": 3})}

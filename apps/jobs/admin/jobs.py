@@ -87,6 +87,7 @@ FIELDSETS = (
                 ("cpu_limit", "memory_limit_bytes"),
                 ("max_run_seconds", "priority"),
                 "max_failed_percent",
+                ("trial_required", "trial_lost_percent", "trial_changed_percent"),
                 "host_labels",
             ),
         },

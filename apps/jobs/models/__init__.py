@@ -12,6 +12,7 @@ from apps.jobs.models.job import (
 from apps.jobs.models.options import OPTIONS, DownloaderKind, DownloadPolicy, contradictions
 from apps.jobs.models.run import Run, RunCommand, RunMove
 from apps.jobs.models.schedule import PlannedRun, Schedule
+from apps.jobs.models.trial import ImageTrial
 from apps.jobs.models.validators import check_cookies, parse_cookies
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "DownloadPolicy",
     "DownloaderKind",
     "Host",
+    "ImageTrial",
     "Job",
     "JobLink",
     "PlannedRun",

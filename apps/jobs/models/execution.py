@@ -111,6 +111,32 @@ class ExecutionOptions(models.Model):
             "Percent of a run's requests. A run with more is shown as finished with errors."
         ),
     )
+    trial_required = models.BooleanField(
+        _("trial of new images"),
+        default=False,
+        db_default=False,
+        help_text=_(
+            "Another image becomes the job's only after a trial on the pages of an earlier run."
+        ),
+    )
+    trial_lost_percent = models.FloatField(
+        _("allowed lost items"),
+        default=0.0,
+        db_default=0.0,
+        validators=[MinValueValidator(0.0), MaxValueValidator(100.0), validate_finite],
+        help_text=_("Percent of the items of the recorded run that a trial may lack."),
+    )
+    trial_changed_percent = models.FloatField(
+        _("allowed changed items"),
+        default=100.0,
+        db_default=100.0,
+        validators=[MinValueValidator(0.0), MaxValueValidator(100.0), validate_finite],
+        help_text=_("Percent of the items of the recorded run that may differ; needs a key."),
+    )
+    # The digest that the trial was about; "": that of the image.
+    image_digest = models.CharField(
+        max_length=100, blank=True, default="", db_default="", editable=False
+    )
     retry_rules = models.JSONField(
         _("retry rules"),
         default=list,

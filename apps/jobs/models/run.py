@@ -11,6 +11,7 @@ from apps.jobs.querysets import RunQuerySet
 from apps.jobs.states import (
     ACTIVE,
     FINAL,
+    ReplayMissing,
     RunAsk,
     RunOutcome,
     RunState,
@@ -56,6 +57,18 @@ class Run(models.Model):
     )
     caused_by = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="caused"
+    )
+    # Run whose kept pages are read instead of the sites, and what becomes of requests whose page
+    # was not kept.
+    replay_of = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="replays"
+    )
+    replay_missing = models.CharField(
+        _("pages that were not kept"),
+        max_length=5,
+        choices=ReplayMissing.choices,
+        default=ReplayMissing.FAIL,
+        db_default=ReplayMissing.FAIL,
     )
     # The run is not placed before this time (delay of a retry), nor before ``waits_for`` ends.
     not_before = models.DateTimeField(_("not before"), null=True, blank=True)

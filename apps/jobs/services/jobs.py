@@ -14,10 +14,11 @@ from django.utils import timezone
 from apps.access.models import User
 from apps.access.services import changes, has_role, record, snapshot
 from apps.access.states import Role
-from apps.jobs.errors import JobNameTaken, SecretsUnreadable
-from apps.jobs.models import Job
+from apps.jobs.errors import JobNameTaken, SecretsUnreadable, TrialNeeded
+from apps.jobs.models import ImageTrial, Job
 from apps.jobs.services.links import add_link
 from apps.jobs.services.schedules import sync_schedule
+from apps.jobs.states import TrialState
 from yardkit.secretbox import SecretError
 
 # Fields that are not copied to a clone.
@@ -39,6 +40,7 @@ def create_job(*, values: dict[str, Any], actor: User | None, now: datetime | No
         JobNameTaken: another job of the project has the name.
     """
     job = Job(**_stored(values, Job()))
+    job.image_digest = _judged_digest(job, job, None)
     try:
         with transaction.atomic():
             job.save(force_insert=True)
@@ -51,23 +53,32 @@ def create_job(*, values: dict[str, Any], actor: User | None, now: datetime | No
 
 @transaction.atomic
 def update_job(
-    *, job: Job, values: dict[str, Any], actor: User | None, now: datetime | None = None
+    *,
+    job: Job,
+    values: dict[str, Any],
+    actor: User | None,
+    now: datetime | None = None,
+    trial: ImageTrial | None = None,
 ) -> Job:
     """Change the given fields of a job; existing runs keep their arguments.
 
     Args:
         values: as in ``create_job``, but secrets are merged into the stored ones; None removes one.
+        trial: by which the image is activated, passed or not.
 
     Raises:
         JobNameTaken: another job of the project has the name.
+        TrialNeeded: the job takes another image only after a trial that has passed.
     """
     locked = Job.objects.select_for_update().filter(pk=job.pk).first()
     before = snapshot(locked or job)
     for name, value in _stored(values, locked or job).items():
         setattr(job, name, value)
+    digest = _judged_digest(locked or job, job, trial)
     try:
         with transaction.atomic():
-            job.save(update_fields=[*values, "updated_at"])
+            job.image_digest = digest
+            job.save(update_fields=[*values, "image_digest", "updated_at"])
     except IntegrityError as error:
         raise _save_error(job, error) from error
     _scheduled(job, now)
@@ -142,6 +153,21 @@ def _stored(values: Mapping[str, Any], job: Job) -> dict[str, Any]:
         left = {name: text for name, text in merged.items() if text is not None}
         stored["secrets"] = json.dumps(left) if left else ""
     return stored
+
+
+def _judged_digest(before: Job, job: Job, trial: ImageTrial | None) -> str:
+    """Return the digest whose trial counts; "" if the job needs none. Raises ``TrialNeeded``."""
+    if job.image is None or not job.trial_required:
+        return ""
+    if trial is not None:
+        return trial.image_digest
+    if job.image_id == before.image_id:
+        return before.image_digest or job.image.digest
+    digest = job.image.digest
+    passed = ImageTrial.objects.filter(job=job, image=job.image, state=TrialState.PASSED)
+    if before.trial_required and before.image_id and not passed.filter(image_digest=digest):
+        raise TrialNeeded(fields={"image": [TrialNeeded.detail]})
+    return digest
 
 
 def _save_error(job: Job, error: IntegrityError) -> Exception:

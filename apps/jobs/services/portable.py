@@ -64,6 +64,9 @@ FIELDS: Final = (
     "memory_limit_bytes",
     "max_run_seconds",
     "max_failed_percent",
+    "trial_required",
+    "trial_lost_percent",
+    "trial_changed_percent",
     "retry_rules",
 )
 

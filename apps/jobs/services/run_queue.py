@@ -56,7 +56,7 @@ def _of_job(job: Job) -> dict[str, Any]:
     return {
         "image": image,
         "image_reference": image.reference if image else "",
-        "image_digest": image.digest if image else "",
+        "image_digest": (job.image_digest or image.digest) if image else "",
         "arguments": job.arguments,
         "priority": job.priority,
     }
