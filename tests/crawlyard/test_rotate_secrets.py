@@ -71,10 +71,10 @@ def test_cut_short_it_goes_on_where_it_was(
         calls.append(sealed)
         if len(calls) > 3:
             raise KeyboardInterrupt
-        return anew(sealed, box, newest)
+        return resealed(sealed, box, newest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(rotation, "_anew", dies)
+        patch.setattr(rotation, "_resealed", dies)
         with pytest.raises(KeyboardInterrupt):
             rotated()
     begun = 0
