@@ -65,7 +65,7 @@ def test_cut_short_it_goes_on_where_it_was(
     projects: list[Project], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rotation, "BATCH", 2)
-    anew, calls = rotation._resealed, []
+    resealed, calls = rotation._resealed, []
 
     def dies(sealed: str, box: SecretBox, newest: SecretBox) -> str | None:
         calls.append(sealed)
