@@ -38,7 +38,7 @@ class DomainError(Exception):
     def text(self) -> str:
         """Detail and field messages in one line, for pages that show a single message."""
         return " ".join(
-            [str(self.detail), *(str(m) for each in self.fields.values() for m in each)]
+            [str(self.detail), *(str(m) for messages in self.fields.values() for m in messages)]
         )
 
 

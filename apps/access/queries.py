@@ -63,13 +63,13 @@ def changed_fields(entry: AuditRecord) -> list[ChangedField]:
 def short_changes(entry: AuditRecord, most: int = 3) -> list[str]:
     """Return ``speed: 10 → 25`` for the first fields; of long texts only the name."""
     shown = []
-    for each in changed_fields(entry)[:most]:
-        if each.lines or len(each.before_text) + len(each.after_text) > LONG_TEXT:
-            shown.append(each.label)
+    for change in changed_fields(entry)[:most]:
+        if change.lines or len(change.before_text) + len(change.after_text) > LONG_TEXT:
+            shown.append(change.label)
         elif entry.before is None:
-            shown.append(f"{each.label}: {each.after_text}")
+            shown.append(f"{change.label}: {change.after_text}")
         else:
-            shown.append(f"{each.label}: {each.before_text} → {each.after_text}")
+            shown.append(f"{change.label}: {change.before_text} → {change.after_text}")
     left = len({*dict(_flat(entry.before or {})), *dict(_flat(entry.after or {}))}) - most
     return [*shown, _("%(count)d more") % {"count": left}] if left > 0 else shown
 
@@ -90,7 +90,7 @@ def kind_label(object_type: str) -> str:
 
 def kinds() -> list[tuple[str, str]]:
     """Return ``("jobs.job", "job")`` for every type in the trail, sorted by label."""
-    own = [each for each in apps.get_models() if each.__module__.startswith("apps.")]
+    own = [model for model in apps.get_models() if model.__module__.startswith("apps.")]
     return sorted(
         ((model._meta.label_lower, str(model._meta.verbose_name)) for model in own),
         key=lambda pair: pair[1].lower(),
@@ -118,7 +118,7 @@ def _changed(
         change = "removed"
     else:
         change = "same" if old == new else "changed"
-    long = any("\n" in each or len(each) > LONG_TEXT for each in (old_text, new_text))
+    long = any("\n" in version or len(version) > LONG_TEXT for version in (old_text, new_text))
     both = name in before and name in after
     return ChangedField(
         name=name,
@@ -136,10 +136,10 @@ def _field_of(model: type[Model] | None, name: str) -> Field[Any, Any] | None:
     if model is None:
         return None
     try:
-        found = model._meta.get_field(name.removesuffix("_id"))
+        field = model._meta.get_field(name.removesuffix("_id"))
     except FieldDoesNotExist:
         return None
-    return found if isinstance(found, Field) else None
+    return field if isinstance(field, Field) else None
 
 
 def _label(known: Field[Any, Any] | None, name: str) -> str:
@@ -164,11 +164,11 @@ def _text(known: Field[Any, Any] | None, value: Any) -> str:
 
 
 def _lines(old: str, new: str) -> list[DiffLine]:
-    found: list[DiffLine] = []
+    lines: list[DiffLine] = []
     for line in difflib.unified_diff(old.splitlines(), new.splitlines(), n=2, lineterm=""):
-        if line.startswith(("---", "+++")) and not found:
+        if line.startswith(("---", "+++")) and not lines:
             continue
-        found.append(DiffLine(line[0], line if line[0] == "@" else line[1:]))
-        if len(found) > SHOWN_LINES:
-            return [*found[:SHOWN_LINES], DiffLine("@", "…")]
-    return found
+        lines.append(DiffLine(line[0], line if line[0] == "@" else line[1:]))
+        if len(lines) > SHOWN_LINES:
+            return [*lines[:SHOWN_LINES], DiffLine("@", "…")]
+    return lines

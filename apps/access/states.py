@@ -33,7 +33,7 @@ class Role(TextChoices):
     @classmethod
     def at_least(cls, role: Role) -> list[Role]:
         """Return the roles that include ``role``, lowest first."""
-        return [each for each in cls if each.covers(role)]
+        return [member for member in cls if member.covers(role)]
 
 
 class Access(TextChoices):

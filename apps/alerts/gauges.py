@@ -12,8 +12,8 @@ from yardkit.metrics import Reading
 
 def _incidents() -> Reading:
     rows = Incident.objects.filter(state=IncidentState.OPEN).order_by()
-    found = rows.values_list("project", "severity").annotate(Count("pk"))
-    return {("" if p is None else str(p), severity): float(n) for p, severity, n in found}
+    counts = rows.values_list("project", "severity").annotate(Count("pk"))
+    return {("" if p is None else str(p), severity): float(n) for p, severity, n in counts}
 
 
 def _notices() -> float:

@@ -39,8 +39,8 @@ def _accounting() -> dict[str, Reading]:
     """Return the numbers of items by state and project, from the counters. One query."""
     totals: dict[str, dict[str, int]] = {}
     rows = CounterChange.objects.values_list("project", "what").annotate(total=Sum("amount"))
-    for project, what, total in rows:
-        totals.setdefault(str(project), {})[what] = total
+    for project, counter, total in rows:
+        totals.setdefault(str(project), {})[counter] = total
     readings: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in (*GAUGES, *COUNTERS)}
     for project, own in totals.items():
         key = (project,)

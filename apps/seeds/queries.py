@@ -54,7 +54,7 @@ class Totals:
         return self.added == self.placed
 
 
-_SUMS: Final = {each.name: Sum(each.name, default=0) for each in fields(Totals)}
+_SUMS: Final = {counter.name: Sum(counter.name, default=0) for counter in fields(Totals)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def totals_of(frontiers: Iterable[int]) -> dict[int, Totals]:
     """Return the counts of each frontier. One query."""
     wanted = list(frontiers)
     rows = SegmentReport.objects.filter(frontier__in=wanted).order_by()
-    sums = {f"all_{name}": each for name, each in _SUMS.items()}
+    sums = {f"all_{name}": total for name, total in _SUMS.items()}
     sums_by_frontier = rows.values("frontier").annotate(**sums).values_list("frontier", *sums)
     known = {pk: Totals(*counts) for pk, *counts in sums_by_frontier}
     return {pk: known.get(pk, Totals()) for pk in wanted}

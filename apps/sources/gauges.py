@@ -15,29 +15,29 @@ from yardkit.metrics import Reading
 
 def _sources() -> dict[str, Reading]:
     now = timezone.now()
-    found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in SOURCES}
+    gauges: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in SOURCES}
     for state in SourceState.objects.defer("overlap", "checkpoint"):
         key = (str(state.project_id), state.name)
-        found["source.harvesting"][key] = float(state.activity in HELD)
-        found["source.waiting"][key] = float(state.activity == SourceActivity.QUEUED)
-        found["source.problem"][key] = float(bool(state.problem))
-        found["source.gaps"][key] = len(state.gaps or [])
+        gauges["source.harvesting"][key] = float(state.activity in HELD)
+        gauges["source.waiting"][key] = float(state.activity == SourceActivity.QUEUED)
+        gauges["source.problem"][key] = float(bool(state.problem))
+        gauges["source.gaps"][key] = len(state.gaps or [])
         due = state.next_run_at
         late = due is not None and state.activity == SourceActivity.IDLE
         seconds = (now - due).total_seconds() if late and due is not None else 0.0
-        found["source.late_seconds"][key] = max(0.0, seconds)
-    return dict(found)
+        gauges["source.late_seconds"][key] = max(0.0, seconds)
+    return dict(gauges)
 
 
 def _harvests() -> dict[str, Reading]:
     """Gauges of active imports only."""
-    found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in HARVESTS}
+    gauges: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in HARVESTS}
     running = Harvest.objects.filter(state=HarvestState.RUNNING)
     for row in running.only("project", "source", "read", "published"):
         key = (str(row.project_id), row.source)
-        found["harvest.read"][key] = row.read
-        found["harvest.published"][key] = row.published
-    return dict(found)
+        gauges["harvest.read"][key] = row.read
+        gauges["harvest.published"][key] = row.published
+    return dict(gauges)
 
 
 def _queues() -> list[BrokerQueue]:

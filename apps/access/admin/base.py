@@ -186,7 +186,7 @@ class AuditedAdmin(CarefulAdmin):
         for field in obj._meta.many_to_many:
             if isinstance(field, ManyToManyField) and obj.pk is not None:
                 state[field.name] = sorted(field.value_from_object(obj), key=lambda each: each.pk)
-                state[field.name] = [each.pk for each in state[field.name]]
+                state[field.name] = [related.pk for related in state[field.name]]
         return state
 
 

@@ -80,7 +80,7 @@ def confirmed(question: Any, *, verb: Any, final: bool = True) -> Callable[[Page
             opts, object_id = self.opts, cast("str | None", kwargs.get("object_id"))
             start = f"admin:{opts.app_label}_{opts.model_name}"
             about = None if object_id is None else self.get_object(request, object_id)
-            asked = ask_first(
+            confirmation = ask_first(
                 request,
                 verb=verb,
                 loss=question,
@@ -91,7 +91,9 @@ def confirmed(question: Any, *, verb: Any, final: bool = True) -> Callable[[Page
                 else reverse(f"{start}_change", args=[object_id]),
                 final=final,
             )
-            return asked if asked is not None else page(self, request, *args, **kwargs)
+            return (
+                confirmation if confirmation is not None else page(self, request, *args, **kwargs)
+            )
 
         cast(Any, answer).asks_first = True
         return cast("Page[P]", answer)
@@ -133,8 +135,8 @@ def delete_selected(
         model_admin.log_deletions(request, queryset)
         model_admin.delete_queryset(request, queryset)
     text = ngettext("%(count)d %(things)s deleted.", "%(count)d %(things)s deleted.", len(rows))
-    told = {"count": len(rows), "things": model_ngettext(opts, len(rows))}
-    messages.success(request, text % told)
+    substitutions = {"count": len(rows), "things": model_ngettext(opts, len(rows))}
+    messages.success(request, text % substitutions)
     return None
 
 

@@ -89,9 +89,9 @@ class DeletedAdmin(ReadOnly, ProjectScopedAdmin):
     @action(description=_("Restore selected"), permissions=["restore"])
     def restore_selected(self, request: HttpRequest, queryset: QuerySet[Model]) -> None:
         """Restore the selected objects, as far as the user may."""
-        chosen = [each for each in queryset if self.restores(request, each)]
-        for each in chosen:
-            self.restore_object(request, each)
+        chosen = [candidate for candidate in queryset if self.restores(request, candidate)]
+        for row in chosen:
+            self.restore_object(request, row)
         count = len(chosen)
         text = ngettext("%(count)d is back.", "%(count)d are back.", count)
         messages.success(request, text % {"count": count})

@@ -130,14 +130,17 @@ class CarefulAdmin(ModelAdmin):
             messages.warning(request, text % {"most": f"{MOST_COUNTED:,}"})
             return None
         chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
-        if all(each.isascii() and each.isdigit() and len(each) <= _ID_DIGITS for each in chosen):
+        if all(
+            pk_text.isascii() and pk_text.isdigit() and len(pk_text) <= _ID_DIGITS
+            for pk_text in chosen
+        ):
             return cast("HttpResponse | None", super().response_action(request, queryset))
         messages.warning(request, _("Nothing was done: the selection is not valid."))
         return None
 
     def _is_more(self, request: HttpRequest, queryset: QuerySet[Any]) -> bool:
-        found = self.get_paginator(request, queryset, self.list_per_page)
-        return isinstance(found, BoundedPaginator) and found.is_more
+        paginator = self.get_paginator(request, queryset, self.list_per_page)
+        return isinstance(paginator, BoundedPaginator) and paginator.is_more
 
     def get_actions(self, request: HttpRequest) -> Any:
         """Replace Django's delete action by one with our confirmation page."""

@@ -208,8 +208,15 @@ class ApiTokenAdmin(AuditedAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
         """Form fields when adding, else read-only fields."""
         if obj is None:
-            asked = ("name", "project", "scopes", "allowed_networks", "lifetime", "expires_at")
-            return ((None, {"fields": asked}),)
+            shown_fields = (
+                "name",
+                "project",
+                "scopes",
+                "allowed_networks",
+                "lifetime",
+                "expires_at",
+            )
+            return ((None, {"fields": shown_fields}),)
         shown = ("name", "prefix", "user", "project", "scopes", "allowed_networks", "created_at")
         times = ("expires_at", "last_used_at", "last_used_from", "previous_until", "revoked_at")
         return ((None, {"fields": (*shown, *times)}),)
@@ -312,7 +319,7 @@ class ApiTokenAdmin(AuditedAdmin):
     )
     def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
         """Revoke the selected tokens; skip those that have ended."""
-        active = [each for each in queryset.filter(revoked_at=None) if _may_end(request, each)]
+        active = [token for token in queryset.filter(revoked_at=None) if _may_end(request, token)]
         for token in active:
             revoke_token(actor=person_of(request), token=token)
         count = len(active)

@@ -59,9 +59,13 @@ class KindFilter(DropdownFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         """All types of objects in the trail, translated, including the selected one."""
-        found, asked = kinds(), request.GET.get(KIND, "")
-        known = {each for each, _words in found}
-        return [*found, (asked, kind_label(asked))] if asked and asked not in known else found
+        choices, selected = kinds(), request.GET.get(KIND, "")
+        known = {model_label for model_label, _words in choices}
+        return (
+            [*choices, (selected, kind_label(selected))]
+            if selected and selected not in known
+            else choices
+        )
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> QuerySet[Model]:
         """Records about objects of that type."""

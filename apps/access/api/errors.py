@@ -74,7 +74,7 @@ def exception_handler(exc: Exception, context: Mapping[str, Any]) -> Response | 
 
 def _answer(exc: Exception) -> Response | None:
     if isinstance(exc, DomainError | RuntimeRefusal):
-        fields = {name: [str(each) for each in texts] for name, texts in exc.fields.items()}
+        fields = {name: [str(message) for message in texts] for name, texts in exc.fields.items()}
         # All temporary failures have the same Retry-After.
         headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if exc.status in _PASSING else {}
         return Response(error_body(exc.code, exc, fields), status=exc.status, headers=headers)

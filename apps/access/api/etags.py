@@ -32,7 +32,7 @@ def etag_of(obj: Model, shown: Any) -> str:
 def not_modified(request: Request, etag: str) -> bool:
     """Whether If-None-Match matches the current state (weak comparison)."""
     offered = parse_etags(request.headers.get("If-None-Match", ""))
-    return "*" in offered or etag in [each.removeprefix("W/") for each in offered]
+    return "*" in offered or etag in [tag.removeprefix("W/") for tag in offered]
 
 
 def require_match(request: Request, etag: str) -> None:

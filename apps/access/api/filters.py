@@ -95,10 +95,10 @@ class AuditFilter(FilterSet):
         self, rows: QuerySet[AuditRecord], _name: str, text: str
     ) -> QuerySet[AuditRecord]:
         """Records whose object, actor, action or note contains the text."""
-        found = Q()
-        for each in ("object_label", "actor_label", "action", "note"):
-            found |= Q(**{f"{each}__icontains": text})
-        return rows.filter(found)
+        condition = Q()
+        for field_name in ("object_label", "actor_label", "action", "note"):
+            condition |= Q(**{f"{field_name}__icontains": text})
+        return rows.filter(condition)
 
     class Meta:
         model = AuditRecord

@@ -183,11 +183,11 @@ def _reserve(request: Request, key: str) -> tuple[IdempotencyKey, Response | Non
         with transaction.atomic():
             made = IdempotencyKey.objects.create(**place, request_hash=digest, created_at=now)
     except IntegrityError:
-        found = IdempotencyKey.objects.filter(**place).first()
-        if found is None:
+        stored = IdempotencyKey.objects.filter(**place).first()
+        if stored is None:
             # The first call failed at this moment and freed the key.
             raise IdempotencyKeyInUse from None
-        return _known(found, digest=digest, now=now)
+        return _known(stored, digest=digest, now=now)
     return made, None
 
 
@@ -260,8 +260,8 @@ def _store(reservation: IdempotencyKey, response: Response, body: Any) -> None:
 def _hash_of(request: Request) -> str:
     data = request.data
     # In a form a name may occur more than once.
-    told = dict(data.lists()) if isinstance(data, MultiValueDict) else data
-    body = json.dumps(told, sort_keys=True, separators=(",", ":"), default=_fingerprint)
+    payload = dict(data.lists()) if isinstance(data, MultiValueDict) else data
+    body = json.dumps(payload, sort_keys=True, separators=(",", ":"), default=_fingerprint)
     query = request.META.get("QUERY_STRING", "")
     # The key is bound to the token's project: another token must not get this response.
     project = getattr(request.auth, "project_id", None)

@@ -72,11 +72,11 @@ class KeysetPagination(BasePagination):
         cursor = request.query_params.get(self.after_param)
         if cursor:
             rows = rows.filter(_behind(queryset.model, ordering, cursor))
-        found = list(rows[: limit + 1])
-        if len(found) > limit:
-            del found[limit:]
-            self._next = _cursor(found[-1], ordering)
-        return found
+        page = list(rows[: limit + 1])
+        if len(page) > limit:
+            del page[limit:]
+            self._next = _cursor(page[-1], ordering)
+        return page
 
     def get_paginated_response(self, data: Any) -> Response:
         """Return ``{results, next}``."""
@@ -115,12 +115,12 @@ class KeysetPagination(BasePagination):
 
 def limit_in(request: Request, name: str = "limit") -> int:
     """Return the page size. Raises ``BadRequest``."""
-    asked = request.query_params.get(name)
-    if asked is None or asked == "":
+    value = request.query_params.get(name)
+    if value is None or value == "":
         return DEFAULT_LIMIT
-    if not (asked.isascii() and asked.isdigit()) or len(asked) > 9 or int(asked) < 1:
+    if not (value.isascii() and value.isdigit()) or len(value) > 9 or int(value) < 1:
         raise BadRequest(_("limit must be a whole number of at least 1."), code="bad_limit")
-    return min(int(asked), MAX_LIMIT)
+    return min(int(value), MAX_LIMIT)
 
 
 def page_in(
@@ -144,7 +144,7 @@ def page_in(
 
 
 def _with_id(ordering: Sequence[str]) -> tuple[str, ...]:
-    names = [each.lstrip("-") for each in ordering]
+    names = [field_name.lstrip("-") for field_name in ordering]
     if "id" in names or "pk" in names:
         return tuple(ordering)
     # Same direction as the rest, so that the database can walk an index.

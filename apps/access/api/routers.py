@@ -35,11 +35,11 @@ class ApiRouter(SimpleRouter):
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
         """Return the routes of all registered view sets."""
-        found: list[URLPattern | URLResolver] = []
-        for each in cast("list[URLPattern]", super().get_urls()):
-            pattern = _SlashlessRegex(each.pattern.regex.pattern, name=each.name, is_endpoint=True)
-            found.append(URLPattern(pattern, each.callback, each.default_args, each.name))
-        return found
+        patterns: list[URLPattern | URLResolver] = []
+        for url in cast("list[URLPattern]", super().get_urls()):
+            pattern = _SlashlessRegex(url.pattern.regex.pattern, name=url.name, is_endpoint=True)
+            patterns.append(URLPattern(pattern, url.callback, url.default_args, url.name))
+        return patterns
 
 
 def api_path(route: str, view: View, *, name: str) -> URLPattern:

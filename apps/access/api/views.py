@@ -109,9 +109,9 @@ class TokenViewSet(ReadViewSet[ApiToken]):
     def rotate(self, request: Request, pk: str) -> Response:
         """Return the token with a new secret; 409 if the token has ended."""
         token = self.get_object()
-        asked = RotationSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        overlap = timedelta(seconds=asked.validated_data["overlap_seconds"])
+        serializer = RotationSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        overlap = timedelta(seconds=serializer.validated_data["overlap_seconds"])
         made = rotate_token(actor=self.person, token=token, overlap=overlap)
         return self._shown_once(made, status.HTTP_200_OK)
 

@@ -94,7 +94,7 @@ def rename_saved_filter(request: HttpRequest, pk: int) -> HttpResponse:
 def delete_saved_filter(request: HttpRequest, pk: int) -> HttpResponse:
     """Delete a filter of the user after a confirmation."""
     saved = _own(request, pk)
-    asked = ask_first(
+    confirmation = ask_first(
         request,
         verb=_("Delete"),
         loss=_("This filter has been deleted."),
@@ -102,8 +102,8 @@ def delete_saved_filter(request: HttpRequest, pk: int) -> HttpResponse:
         names=[saved],
         back=saved.path,
     )
-    if asked is not None:
-        return asked
+    if confirmation is not None:
+        return confirmation
     delete_filter(user=_person(request), saved=saved)
     messages.success(request, _("Filter “%(name)s” deleted.") % {"name": saved.name})
     return _back(request, request.POST.get("back", ""))

@@ -62,9 +62,11 @@ def end_others(request: HttpRequest) -> HttpResponse:
     """End all other sessions of the user after a confirmation."""
     person, back = _person(request), reverse("access:account")
     others = [
-        each for each in sessions_of(person, this=request.session.session_key) if not each.is_this
+        session
+        for session in sessions_of(person, this=request.session.session_key)
+        if not session.is_this
     ]
-    asked = ask_first(
+    confirmation = ask_first(
         request,
         verb=_("End all others"),
         loss=_("Every other browser has to log in again."),
@@ -73,8 +75,8 @@ def end_others(request: HttpRequest) -> HttpResponse:
         back=back,
         final=False,
     )
-    if asked is not None:
-        return asked
+    if confirmation is not None:
+        return confirmation
     count = end_sessions(actor=person, user=person, but=request.session.session_key)
     text = ngettext("%(count)d session has ended.", "%(count)d sessions have ended.", count)
     messages.success(request, text % {"count": count})

@@ -108,7 +108,7 @@ def _masked(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return mask(value)
     if isinstance(value, list | tuple):
-        return [_masked("", each) for each in value]
+        return [_masked("", entry) for entry in value]
     return _jsonable(value)
 
 

@@ -28,13 +28,15 @@ def client_address(request: HasMeta) -> str:
 def parsed_address(address: str) -> Address | None:
     """Parse an address; None if invalid. ::ffff:10.8.0.1 of dual-stack sockets becomes IPv4."""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return None
-    return getattr(found, "ipv4_mapped", None) or found
+    return getattr(parsed, "ipv4_mapped", None) or parsed
 
 
 def stands_in(address: str, networks: Iterable[str | Network]) -> bool:
     """Whether the address is in one of the networks."""
-    found = parsed_address(address)
-    return found is not None and any(found in ipaddress.ip_network(network) for network in networks)
+    parsed = parsed_address(address)
+    return parsed is not None and any(
+        parsed in ipaddress.ip_network(network) for network in networks
+    )

@@ -57,7 +57,7 @@ def ask_first(
         "verb": verb,
         "loss": loss,
         "count": count,
-        "names": [str(each) for each in names[:NAMED]],
+        "names": [str(object_name) for object_name in names[:NAMED]],
         "left": max(0, count - NAMED),
         "more": dict(more or {}),
         "final": final,
@@ -65,7 +65,7 @@ def ask_first(
         "is_wrong": is_seen,
         "has_changed": bool(given) and not is_seen,
         "seal": seal,
-        "kept": [(name, one) for name in sorted(kept) for one in request.POST.getlist(name)],
+        "kept": [(name, value) for name in sorted(kept) for value in request.POST.getlist(name)],
         "field": field,
         "back": back,
     }
@@ -74,6 +74,6 @@ def ask_first(
 
 def _seal(request: HttpRequest, ids: Sequence[Any]) -> str:
     """Return a signature over caller, action and selection, valid for exactly these."""
-    what = [request.path, request.POST.get("action", ""), *sorted(str(each) for each in ids)]
-    value = "\n".join([str(request.user.pk), *what])
+    parts = [request.path, request.POST.get("action", ""), *sorted(str(pk) for pk in ids)]
+    value = "\n".join([str(request.user.pk), *parts])
     return salted_hmac("apps.access.admin.confirm", value, algorithm="sha256").hexdigest()

@@ -116,5 +116,5 @@ def project_id_of(obj: Model) -> int | None:
         holder = getattr(holder, step)
         if holder is None:
             return None
-    found = getattr(holder, "pk" if last == "pk" else f"{last}_id")
-    return cast("int | None", found)
+    project_id = getattr(holder, "pk" if last == "pk" else f"{last}_id")
+    return cast("int | None", project_id)

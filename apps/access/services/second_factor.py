@@ -61,7 +61,7 @@ def confirm_factor(*, user: User, code: str, now: datetime | None = None) -> lis
     at = now or timezone.now()
     _check(factor, code, at)
     codes = [_recovery_code() for _each in range(RECOVERY_CODES)]
-    factor.recovery_digests = [_digest(each) for each in codes]
+    factor.recovery_digests = [_digest(code) for code in codes]
     factor.confirmed_at = at
     factor.save()
     record(actor=user, action="access.add_second_factor", obj=user)
@@ -80,7 +80,14 @@ def verify_factor(*, user: User, code: str, now: datetime | None = None) -> None
             raise NoFactor
         _refuse_paused(factor, at)
         digest = _digest(code)
-        used = next((one for one in factor.recovery_digests if _same(one, digest)), None)
+        used = next(
+            (
+                stored_digest
+                for stored_digest in factor.recovery_digests
+                if _same(stored_digest, digest)
+            ),
+            None,
+        )
         if used is not None:
             factor.recovery_digests.remove(used)
             factor.failures = 0

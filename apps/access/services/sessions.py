@@ -131,8 +131,8 @@ def sessions_of(user: User, *, this: str | None) -> list[OwnSession]:
 def end_session(*, actor: User, user: User, handle: str) -> None:
     """End the session with this handle. Raises ``NoSuchSession``."""
     keys = LoginSession.objects.filter(user=user).values_list("session_key", flat=True)
-    found = next((key for key in keys if _handle(key) == handle), None)
-    row = LoginSession.objects.filter(session_key=found).first()
+    session_key = next((key for key in keys if _handle(key) == handle), None)
+    row = LoginSession.objects.filter(session_key=session_key).first()
     if row is None:
         raise NoSuchSession
     row.delete()

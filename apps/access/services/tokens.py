@@ -249,6 +249,6 @@ def _networks_within(wanted: ApiToken, holder: ApiToken) -> bool:
     inner = [ipaddress.ip_network(network) for network in wanted.allowed_networks]
     # Python cannot compare IPv4 with IPv6 networks, which never contain each other.
     return bool(inner) and all(
-        any(each.version == one.version and each.subnet_of(one) for one in outer)  # type: ignore[arg-type]
-        for each in inner
+        any(narrow.version == wide.version and narrow.subnet_of(wide) for wide in outer)  # type: ignore[arg-type]
+        for narrow in inner
     )

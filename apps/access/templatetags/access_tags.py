@@ -51,14 +51,14 @@ def saved_filters(context: template.Context) -> dict[str, Any]:
     except ValueError:
         current = ""
     rows = list(SavedFilter.objects.visible_to(person).filter(path=request.path))
-    asked = sorted(parse_qsl(current))
-    here = [row for row in rows if current and sorted(parse_qsl(row.query)) == asked]
+    parameters = sorted(parse_qsl(current))
+    matching = [row for row in rows if current and sorted(parse_qsl(row.query)) == parameters]
     return {
         "person": person,
         "request": request,
         "path": request.path,
         "current": current,
         "rows": rows,
-        "here": here[0] if here else None,
+        "here": matching[0] if matching else None,
         "csrf_token": context.get("csrf_token"),
     }

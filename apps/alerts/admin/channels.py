@@ -85,16 +85,16 @@ class ChannelForm(_ModelForm):
 
     def typed(self) -> dict[str, Any]:
         """Return the submitted values by the names in ``channel_fields``."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for field in FIELDS[self.kind_of]:
             value = self.cleaned_data.get(_OWN + field.name)
             if value is CLEAR:
-                found[field.name] = ""
+                values[field.name] = ""
             elif field.is_secret and not value:
                 continue
             else:
-                found[field.name] = value
-        return found
+                values[field.name] = value
+        return values
 
     def clean(self) -> dict[str, Any]:
         """Validate with the service's reader and attach its errors to the fields."""
@@ -190,8 +190,13 @@ class ChannelAdmin(ProjectScopedAdmin):
         kind = request.GET.get("kind", "")
         if kind not in ChannelKind.values:
             choices = [
-                {"kind": each.value, "title": each.label, "icon": ICONS[each], "hint": _HINTS[each]}
-                for each in ChannelKind
+                {
+                    "kind": member.value,
+                    "title": member.label,
+                    "icon": ICONS[member],
+                    "hint": _HINTS[member],
+                }
+                for member in ChannelKind
             ]
             context = {
                 **self.admin_site.each_context(request),
@@ -202,9 +207,9 @@ class ChannelAdmin(ProjectScopedAdmin):
             }
             return TemplateResponse(request, "admin/alerts/channel_kinds.html", context)
         title = _("New channel: %(kind)s") % {"kind": ChannelKind(kind).label}
-        found = super().add_view(request, form_url, {**(extra_context or {}), "title": title})
-        assert isinstance(found, HttpResponse)  # noqa: S101 - for the type
-        return found
+        response = super().add_view(request, form_url, {**(extra_context or {}), "title": title})
+        assert isinstance(response, HttpResponse)  # noqa: S101 - for the type
+        return response
 
     def change_view(
         self,
@@ -220,9 +225,9 @@ class ChannelAdmin(ProjectScopedAdmin):
             rows = channel.notices.select_related("incident")[:SHOWN_NOTICES]
             more["notices"] = [(row, NOTICE_TONES[row.state], result_text(row)) for row in rows]
             more["channel"] = channel
-        found = super().change_view(request, object_id, form_url, more)
-        assert isinstance(found, HttpResponse)  # noqa: S101 - for the type
-        return found
+        response = super().change_view(request, object_id, form_url, more)
+        assert isinstance(response, HttpResponse)  # noqa: S101 - for the type
+        return response
 
     def get_form(
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any

@@ -176,7 +176,7 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
             "title": _("Incident %(number)d") % {"number": incident.pk},
             "media": self.media,
             "opts": self.opts,
-            "snoozes": [(each, span_text(each * 60)) for each in SNOOZES],
+            "snoozes": [(minutes, span_text(minutes * 60)) for minutes in SNOOZES],
             "max_note": MOST_NOTE,
         }
         return TemplateResponse(request, "admin/alerts/incident.html", context)
@@ -235,10 +235,10 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
 
     def _incident(self, request: HttpRequest, pk: int | None) -> Incident:
         rows = Incident.objects.visible_to(request.user)
-        found = rows.select_related("project", "acknowledged_by").filter(pk=pk or 0).first()
-        if found is None:
+        incident = rows.select_related("project", "acknowledged_by").filter(pk=pk or 0).first()
+        if incident is None:
             raise Http404
-        return found
+        return incident
 
     def _act(
         self, request: HttpRequest, pk: int, do: Callable[[Incident, User, str], str]
@@ -247,11 +247,11 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
         if actor is None or incident.project_id not in projects_of(request, Role.OPERATOR):
             raise PermissionDenied
         try:
-            said = do(incident, actor, request.POST.get("note", "").strip()[:MOST_NOTE])
+            message = do(incident, actor, request.POST.get("note", "").strip()[:MOST_NOTE])
         except DomainError as error:
             messages.error(request, error.text)
         else:
-            messages.success(request, said)
+            messages.success(request, message)
         return _to(pk)
 
     def _page(self, request: HttpRequest, incident: Incident) -> dict[str, Any]:
@@ -290,21 +290,21 @@ def state_text(incident: Incident) -> str:
 
 def step_text(note: IncidentNote) -> str:
     """Return the details of a history entry beyond its name."""
-    detail, found = note.detail, []
+    detail, parts = note.detail, []
     if detail.get("why") in RecoveryReason.values:
-        found.append(str(RecoveryReason(detail["why"]).label))
+        parts.append(str(RecoveryReason(detail["why"]).label))
     if isinstance(detail.get("value"), int | float):
-        found.append(gettext("value %(value)s") % {"value": f"{detail['value']:,.6g}"})
+        parts.append(gettext("value %(value)s") % {"value": f"{detail['value']:,.6g}"})
     if detail.get("severity") in Severity.values:
-        found.append(str(Severity(detail["severity"]).label))
+        parts.append(str(Severity(detail["severity"]).label))
     if isinstance(detail.get("tell"), list) and detail["tell"]:
-        found.append(", ".join(str(each) for each in detail["tell"]))
+        parts.append(", ".join(str(channel) for channel in detail["tell"]))
     if detail.get("until"):
         until = timezone.localtime(datetime.fromisoformat(detail["until"]))
-        found.append(gettext("until %(time)s") % {"time": f"{until:%Y-%m-%d %H:%M}"})
+        parts.append(gettext("until %(time)s") % {"time": f"{until:%Y-%m-%d %H:%M}"})
     if detail.get("note"):
-        found.append(str(detail["note"]))
-    return "; ".join(found)
+        parts.append(str(detail["note"]))
+    return "; ".join(parts)
 
 
 def _lasted(incident: Incident) -> float:
@@ -327,7 +327,7 @@ def _each(request: HttpRequest, queryset: QuerySet[Incident], do: Callable[..., 
     """
     chosen, actor = list(queryset), person_of(request)
     allowed = projects_of(request, Role.OPERATOR)
-    if not all(each.project_id in allowed for each in chosen):
+    if not all(incident.project_id in allowed for incident in chosen):
         raise PermissionDenied
     return do_each(
         request, chosen, lambda each: do(incident=each, actor=actor, now=timezone.now()), named=True

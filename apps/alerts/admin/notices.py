@@ -68,10 +68,10 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
         return [field for field in self.fields if "reached" not in field]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        found: list[str] = []
+        names: list[str] = []
         for field in self.fields:
-            found += [field] if isinstance(field, str) else field
-        return tuple(found)
+            names += [field] if isinstance(field, str) else field
+        return tuple(names)
 
     @display(description=_("reason"), ordering="kind")
     def reason(self, notice: Notice) -> str:
@@ -120,7 +120,7 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
     def send_again_selected(self, request: HttpRequest, queryset: QuerySet[Notice]) -> None:
         """Resend the chosen notifications that have finished."""
         chosen = list(queryset.select_related("project", "channel"))
-        if not all(each.project_id in projects_of(request, Role.OPERATOR) for each in chosen):
+        if not all(notice.project_id in projects_of(request, Role.OPERATOR) for notice in chosen):
             raise PermissionDenied
         actor, now = person_of(request), timezone.now()
         sent = do_each(

@@ -140,7 +140,7 @@ class RuleForm(forms.Form):
             (gettext("Conditions (ongoing)"), lasting),
         ]
         known = sorted(quiet_hours)
-        self.fields["quiet"].choices = [("", "–"), *((each, each) for each in known)]  # type: ignore[attr-defined]
+        self.fields["quiet"].choices = [("", "–"), *((name, name) for name in known)]  # type: ignore[attr-defined]
         for number in range(1, STEPS + 1):
             self.fields[f"step_{number}_after"] = _number(_("After (seconds)"))
             self.fields[f"step_{number}_tell"] = forms.CharField(
@@ -163,22 +163,22 @@ class RuleForm(forms.Form):
         """Return the rule in configuration format; for a built-in rule (``base``) only the
         changes."""
         values = self.cleaned_data
-        found: dict[str, Any] = {"name": values["name"]}
+        changed: dict[str, Any] = {"name": values["name"]}
         if base is None:
-            found |= self._watched()
-        found |= self._judged(base)
-        found |= {"severity": values["severity"]}
-        found |= {name: values[name] for name in ("description", "quiet") if values[name]}
+            changed |= self._watched()
+        changed |= self._judged(base)
+        changed |= {"severity": values["severity"]}
+        changed |= {name: values[name] for name in ("description", "quiet") if values[name]}
         if values["repeat_seconds"] is not None:
-            found["repeat_seconds"] = _plain(values["repeat_seconds"])
+            changed["repeat_seconds"] = _plain(values["repeat_seconds"])
         if values["tell"]:
-            found["tell"] = values["tell"].replace(",", " ").split()
+            changed["tell"] = values["tell"].replace(",", " ").split()
         steps = self._steps()
         if steps:
-            found["escalate"] = steps
+            changed["escalate"] = steps
         if not values["enabled"]:
-            found["enabled"] = False
-        return found
+            changed["enabled"] = False
+        return changed
 
     def _watched(self) -> dict[str, Any]:
         values = self.cleaned_data
@@ -206,11 +206,11 @@ class RuleForm(forms.Form):
             recover["quiet_seconds"] = _plain(values["quiet_seconds"])
         if base is not None and when == base.when.shown():
             when = {}
-        found: dict[str, Any] = {"when": when} if when else {}
-        return found | ({"recover": recover} if recover else {})
+        condition: dict[str, Any] = {"when": when} if when else {}
+        return condition | ({"recover": recover} if recover else {})
 
     def _steps(self) -> list[dict[str, Any]]:
-        found = []
+        steps = []
         for number in range(1, STEPS + 1):
             after = self.cleaned_data.get(f"step_{number}_after")
             tell = self.cleaned_data.get(f"step_{number}_tell", "").replace(",", " ").split()
@@ -218,12 +218,12 @@ class RuleForm(forms.Form):
             if after is None and not tell and not severity:
                 continue
             step: dict[str, Any] = {} if after is None else {"after_seconds": _plain(after)}
-            found.append(
+            steps.append(
                 step
                 | ({"tell": tell} if tell else {})
                 | ({"severity": severity} if severity else {})
             )
-        return found
+        return steps
 
     def refuse(self, places: Mapping[str, str]) -> None:
         """Attach validation errors of the engine to their form fields."""

@@ -36,12 +36,12 @@ def series_shown(request: HttpRequest) -> dict[str, Any]:
     # PostgreSQL rejects NUL characters in text.
     if not visible or "\0" in name + label:
         raise Http404
-    found = Series.objects.filter(name=name, project=project_id, label=label).first()
-    if found is None:
+    series = Series.objects.filter(name=name, project=project_id, label=label).first()
+    if series is None:
         raise Http404
     base = "series" if project_id is None else f"projects/{project_id}/series"
     return {
         "title": f"{name} {label}".rstrip(),
         "points": f"/api/v1/{base}/points?{urlencode({'name': name, 'label': label})}",
-        "unit": "/s" if found.kind == SeriesKind.SUM else "",
+        "unit": "/s" if series.kind == SeriesKind.SUM else "",
     }

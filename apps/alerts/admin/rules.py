@@ -199,8 +199,10 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
         form = RuleForm(data, initial=initial, quiet_hours=edited.quiet_hours)
         if data is not None and form.is_valid():
             made = form.entry(edited.base)
-            found = rule_problems(made, edited.quiet_hours)
-            form.refuse({each.place: each.text for each in found if not each.warning})
+            problems = rule_problems(made, edited.quiet_hours)
+            form.refuse(
+                {problem.place: problem.text for problem in problems if not problem.warning}
+            )
             if form.is_valid() and "look" in data:
                 context |= _preview(rule_of(made), edited.project_id)
             elif form.is_valid():
@@ -274,7 +276,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
     def remove_view(self, request: HttpRequest) -> HttpResponse:
         """Remove a rule from the configuration after confirmation."""
         project_id, name, actor = self._meant(request, Role.EDITOR)
-        asked = ask_first(
+        confirmation = ask_first(
             request,
             verb=_("Remove rule"),
             loss=_("The rule no longer opens incidents. Earlier versions still contain it."),
@@ -283,8 +285,8 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
             back=reverse("admin:alerts_rulemute_changelist"),
             final=False,
         )
-        if asked is not None:
-            return asked
+        if confirmation is not None:
+            return confirmation
 
         def do() -> str:
             remove_rule(project_id=project_id, name=name, actor=actor, now=timezone.now())
@@ -299,7 +301,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
         row = next((r for r in rows if r.rule.name == name and r.project == project_id), None)
         if row is None:
             raise Http404
-        names = [*row.rule.tell, *(each for step in row.rule.escalate for each in step.tell)]
+        names = [*row.rule.tell, *(channel for step in row.rule.escalate for channel in step.tell)]
         own = Q(project=None) if project_id is None else Q(project=project_id)
         # Platform channels also serve other projects: only platform editors may test them.
         channels = Channel.objects.filter(own, name__in=names)
@@ -377,11 +379,12 @@ def _shown_with(edited: EditedRule) -> dict[str, Any]:
 
 
 def _preview(rule: Rule, project_id: int | None) -> dict[str, Any]:
-    found = preview(rule=rule, project_id=project_id, now=timezone.now())
+    result = preview(rule=rule, project_id=project_id, now=timezone.now())
     rows = [
-        {"found": each, "facts": " · ".join(fact_texts(each.facts or {}))} for each in found.found
+        {"found": finding, "facts": " · ".join(fact_texts(finding.facts or {}))}
+        for finding in result.found
     ]
-    return {"preview": found, "preview_rows": rows[:50]}
+    return {"preview": result, "preview_rows": rows[:50]}
 
 
 def _channel_names(project_id: int | None) -> list[str]:

@@ -30,4 +30,4 @@ NOTICE_TONES: Final[Mapping[str, str]] = {
 def result_text(notice: Notice) -> str:
     """Return the problem and the server's response of a notification, or a dash."""
     problem = str(notice.get_problem_display()) if notice.problem else ""
-    return ": ".join(each for each in (problem, notice.answer) if each) or "–"
+    return ": ".join(part for part in (problem, notice.answer) if part) or "–"

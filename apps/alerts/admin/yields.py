@@ -61,8 +61,8 @@ def _edited(request: HttpRequest, pk: int) -> Job:
         raise Http404
     if job.project_id not in projects_of(request, Role.EDITOR):
         raise PermissionDenied
-    found: Job = job
-    return found
+    edited: Job = job
+    return edited
 
 
 def _back(pk: int) -> HttpResponseRedirect:

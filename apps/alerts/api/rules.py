@@ -46,7 +46,7 @@ class AlertRuleSerializer(serializers.Serializer[Any]):
     when = serializers.SerializerMethodField()
     severity = serializers.ChoiceField(source="rule.severity", choices=SEVERITIES)
     tell = serializers.SerializerMethodField()
-    state = serializers.ChoiceField(choices=[each.value for each in RuleState])
+    state = serializers.ChoiceField(choices=[state.value for state in RuleState])
     value = serializers.FloatField(
         allow_null=True, help_text=_("Latest value of the series in the worst state.")
     )
@@ -139,13 +139,13 @@ class AlertRulesView(ApiView):
     )
     def get(self, request: Request) -> Response:
         """List built-in, platform and visible project rules with their current state."""
-        found, after = page_in(
+        rows, after = page_in(
             request,
             rule_statuses(self.person, now=timezone.now()),
             key=lambda each: (each.project or 0, each.rule.name, each.rule.builtin),
         )
         context = {"person": self.person}
-        page = {"results": found, "next": after}
+        page = {"results": rows, "next": after}
         return Response(AlertRulesSerializer(page, context=context).data)
 
 
@@ -155,7 +155,7 @@ class AlertSourcesView(ApiView):
     @extend_schema(operation_id="alert_sources_list", responses=AlertSourcesSerializer)
     def get(self, request: Request) -> Response:
         """List events and conditions, with the facts that ``match`` may name."""
-        found = [
+        rows = [
             {
                 "name": source.name,
                 "title": str(source.title),
@@ -164,7 +164,7 @@ class AlertSourcesView(ApiView):
             }
             for source in all_sources()
         ]
-        return Response(AlertSourcesSerializer({"results": found}).data)
+        return Response(AlertSourcesSerializer({"results": rows}).data)
 
 
 class AlertPreviewView(ApiView):
@@ -179,17 +179,17 @@ class AlertPreviewView(ApiView):
     )
     def post(self, request: Request) -> Response:
         """Preview the incidents of the last day, or of ``seconds``; opens and sends nothing."""
-        asked = PreviewQuestionSerializer(data=request.data, context={"request": request})
-        asked.is_valid(raise_exception=True)
-        project = asked.validated_data["project"]
+        serializer = PreviewQuestionSerializer(data=request.data, context={"request": request})
+        serializer.is_valid(raise_exception=True)
+        project = serializer.validated_data["project"]
         project_id = None if project is None else project.pk
         if not has_role(self.person, project_id, Role.VIEWER):
             raise RoleRequired
         known = active_rulebooks().of(project_id).quiet_hours
-        found = preview(
-            rule=rule_from(asked.validated_data["rule"], known),
+        result = preview(
+            rule=rule_from(serializer.validated_data["rule"], known),
             project_id=project_id,
             now=timezone.now(),
-            seconds=asked.validated_data["seconds"],
+            seconds=serializer.validated_data["seconds"],
         )
-        return Response(RulePreviewSerializer(found).data)
+        return Response(RulePreviewSerializer(result).data)

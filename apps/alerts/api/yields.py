@@ -139,12 +139,12 @@ class YieldStandingView(ApiView):
     )
     def patch(self, request: Request, job: int) -> Response:
         """Change the anomaly limits, given as fields of ``policy``. For editors."""
-        found = _visible_job(self.person, job)
-        require_role(self.person, found.project_id, Role.EDITOR)
+        visible = _visible_job(self.person, job)
+        require_role(self.person, visible.project_id, Role.EDITOR)
         body = YieldPolicySerializer(data=request.data, partial=True)
         body.is_valid(raise_exception=True)
-        set_policy(job=found, values=body.validated_data, actor=self.person)
-        return _answer(found)
+        set_policy(job=visible, values=body.validated_data, actor=self.person)
+        return _answer(visible)
 
 
 class ResetBaselineView(ApiView):
@@ -156,33 +156,33 @@ class ResetBaselineView(ApiView):
     @idempotent
     def post(self, request: Request, job: int) -> Response:
         """Reset the baseline: earlier runs are no longer compared. For editors."""
-        found = _visible_job(self.person, job)
-        require_role(self.person, found.project_id, Role.EDITOR)
-        reset_baseline(job=found, now=timezone.now(), actor=self.person)
-        return _answer(found)
+        visible = _visible_job(self.person, job)
+        require_role(self.person, visible.project_id, Role.EDITOR)
+        reset_baseline(job=visible, now=timezone.now(), actor=self.person)
+        return _answer(visible)
 
 
 def _visible_job(person: User, pk: int) -> Job:
-    found: Job | None = Job.objects.visible_to(person).filter(pk=pk).first()
-    if found is None:
+    row: Job | None = Job.objects.visible_to(person).filter(pk=pk).first()
+    if row is None:
         raise Http404
-    return found
+    return row
 
 
 def _answer(job: Job) -> Response:
-    found: JobYields = yields_of(job, now=timezone.now())
-    watch = found.watch
+    yields: JobYields = yields_of(job, now=timezone.now())
+    watch = yields.watch
     status = {
         "job": job.pk,
         "run": watch and watch.run,
-        "findings": found.findings,
-        "coverage": found.fields,
-        "stale": found.stale,
+        "findings": yields.findings,
+        "coverage": yields.fields,
+        "stale": yields.stale,
         "good_run": watch and watch.good_run,
         "good_at": watch and watch.good_at,
         "usual_seconds": watch and watch.usual_seconds,
         "stale_at": watch and watch.stale_at,
-        "policy": found.policy,
+        "policy": yields.policy,
     }
     return Response(YieldStandingSerializer(status).data)
 

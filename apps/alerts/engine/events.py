@@ -56,10 +56,10 @@ T = TypeVar("T")
 
 def truncated_to(found: Iterable[T], most: int) -> Iterator[T]:
     """Yield the first ``most`` items of ``found``, then raise ``Truncated`` if there are more."""
-    for number, each in enumerate(found):
+    for number, event in enumerate(found):
         if number == most:
             raise Truncated
-        yield each
+        yield event
 
 
 class EventSource(Protocol):

@@ -46,7 +46,7 @@ class Message:
         """
         link = self.links[0][1] if self.links else ""
         for rest in ((self.place, link), (self.place,), ()):
-            tail = "".join(f" · {each}" for each in rest if each)
+            tail = "".join(f" · {part}" for part in rest if part)
             if len(tail) <= most * 2 // 3:
                 break
         return one_line(self.title, most - len(tail)) + tail

@@ -47,11 +47,11 @@ def rule_of(entry: Mapping[str, Any]) -> Rule:
     if "escalate" in entry:
         values["escalate"] = tuple(
             Escalation(
-                float(each["after_seconds"]),
-                tuple(each.get("tell") or ()),
-                each.get("severity", ""),
+                float(step["after_seconds"]),
+                tuple(step.get("tell") or ()),
+                step.get("severity", ""),
             )
-            for each in entry["escalate"]
+            for step in entry["escalate"]
         )
     return replace(rule, **values, builtin=False)
 

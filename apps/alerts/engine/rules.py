@@ -202,7 +202,7 @@ def scoped_rules(
     own = {pk: {rule.name for rule in book.rules} for pk, book in projects.items()}
     named = {rule.name for rule in platform.rules}
     wide = [*(rule for rule in builtin_rules() if rule.name not in named), *platform.rules]
-    found = [
+    scoped = [
         ScopedRule(
             with_defaults(rule, platform),
             platform,
@@ -211,13 +211,13 @@ def scoped_rules(
         for rule in wide
         if rule.enabled or not enabled_only
     ]
-    found += [
+    scoped += [
         ScopedRule(with_defaults(rule, book), book, project=pk)
         for pk, book in sorted(projects.items())
         for rule in book.rules
         if rule.enabled or not enabled_only
     ]
-    return found
+    return scoped
 
 
 def with_defaults(rule: Rule, book: Rulebook) -> Rule:

@@ -158,10 +158,10 @@ def _moved(when: Condition, line: SampleSeries, now: float) -> Evaluation:
 
 def _last(line: SampleSeries, now: float) -> int | None:
     """Return the index of the newest sample; None if it is too old to be current."""
-    found = bisect_right(line.times, now) - 1
-    if found < 0 or now - (line.times[found] + line.step) > GAP_SECONDS:
+    index = bisect_right(line.times, now) - 1
+    if index < 0 or now - (line.times[index] + line.step) > GAP_SECONDS:
         return None
-    return found
+    return index
 
 
 def _since(line: SampleSeries, last: int, holds: Callable[[float], bool]) -> float:
@@ -222,7 +222,7 @@ def _absent(span: float, line: SampleSeries, heard: Sequence[int], now: float) -
     """Fire if the last ``span`` seconds have no sample although others were taken throughout."""
     end = now - SETTLED if line.is_sum else now
     first, last = bisect_left(line.times, end - span), bisect_right(line.times, end)
-    if any(not line.is_sum or each for each in line.values[first:last]):
+    if any(not line.is_sum or sample for sample in line.values[first:last]):
         return Evaluation(SeriesState.OK, line.values[last - 1])
     if not _steady(heard, line.step, end - span, end):
         return UNKNOWN

@@ -256,15 +256,15 @@ def _hysteresis(place: str, entry: Mapping[str, Any]) -> Iterator[DataProblem]:
     ):
         if back not in recover:
             continue
-        here = f"{place}.recover.{back}"
+        hysteresis_place = f"{place}.recover.{back}"
         if limit not in when:
-            yield DataProblem(here, "not_here", f"requires when.{limit}")
+            yield DataProblem(hysteresis_place, "not_here", f"requires when.{limit}")
         elif (
             is_number(recover[back])
             and is_number(when[limit])
             and sign * recover[back] > sign * when[limit]
         ):
-            yield DataProblem(here, "out_of_range", text)
+            yield DataProblem(hysteresis_place, "out_of_range", text)
 
 
 def _escalate(place: str, steps: object) -> Iterator[DataProblem]:
@@ -275,21 +275,23 @@ def _escalate(place: str, steps: object) -> Iterator[DataProblem]:
         return
     last = 0.0
     for number, step in enumerate(steps):
-        here = f"{place}[{number}]"
+        step_place = f"{place}[{number}]"
         if not isinstance(step, dict):
-            yield DataProblem(here, "not_a_mapping", "expected a mapping")
+            yield DataProblem(step_place, "not_a_mapping", "expected a mapping")
             continue
-        yield from unknown_names(here, step, ("after_seconds", "tell", "severity"))
+        yield from unknown_names(step_place, step, ("after_seconds", "tell", "severity"))
         if "after_seconds" not in step:
-            yield DataProblem(f"{here}.after_seconds", "missing", "required: a number of seconds")
-        yield from bad_span(here, step, "after_seconds")
-        yield from bad_channels(f"{here}.tell", step.get("tell"))
-        yield from bad_severity(f"{here}.severity", step)
+            yield DataProblem(
+                f"{step_place}.after_seconds", "missing", "required: a number of seconds"
+            )
+        yield from bad_span(step_place, step, "after_seconds")
+        yield from bad_channels(f"{step_place}.tell", step.get("tell"))
+        yield from bad_severity(f"{step_place}.severity", step)
         after: Any = step.get("after_seconds")
         if is_number(after):
             if after <= last:
                 text = "must be later than the previous step"
-                yield DataProblem(f"{here}.after_seconds", "out_of_range", text)
+                yield DataProblem(f"{step_place}.after_seconds", "out_of_range", text)
             last = float(after)
 
 
@@ -323,10 +325,10 @@ def _quiet_hours(hours: object) -> Iterator[DataProblem]:
             yield DataProblem(place, "not_a_mapping", "expected a mapping")
             continue
         yield from unknown_names(place, entry, ("from", "to", "days", "time_zone", "except"))
-        for each in ("from", "to"):
-            if not isinstance(entry.get(each), str) or not _CLOCK.fullmatch(entry[each]):
+        for edge in ("from", "to"):
+            if not isinstance(entry.get(edge), str) or not _CLOCK.fullmatch(entry[edge]):
                 text = 'a time is needed, in quotes, such as "22:00"'
-                yield DataProblem(f"{place}.{each}", "bad_value", text)
+                yield DataProblem(f"{place}.{edge}", "bad_value", text)
         yield from bad_subset(f"{place}.days", entry.get("days"), DAYS)
         yield from bad_subset(f"{place}.except", entry.get("except"), SEVERITIES)
         zone = entry.get("time_zone", "UTC")

@@ -114,7 +114,7 @@ def assess(run: RunYield, past: Sequence[RunYield], limits: YieldLimits) -> Yiel
     findings = []
     usual = None
     if len(chosen) >= LEAST_RUNS:
-        counts = [one.items for one in chosen]
+        counts = [past_run.items for past_run in chosen]
         middle, spread = _centre(counts)
         # Counts have Poisson noise, however steady they were so far.
         spread = max(spread, math.sqrt(middle))
@@ -137,11 +137,15 @@ def assess(run: RunYield, past: Sequence[RunYield], limits: YieldLimits) -> Yiel
 
 def usual_coverage(past: Iterable[RunYield]) -> dict[str, float]:
     """Return the median coverage of each field; {} with too few runs."""
-    known = [one for one in past if one.fields is not None and one.items >= LEAST_ITEMS]
+    known = [
+        past_run
+        for past_run in past
+        if past_run.fields is not None and past_run.items >= LEAST_ITEMS
+    ]
     if len(known) < LEAST_RUNS:
         return {}
-    names = sorted({name for one in known for name in one.fields or ()})
-    return {name: median(one.coverage(name) for one in known) for name in names}
+    names = sorted({name for known_run in known for name in known_run.fields or ()})
+    return {name: median(known_run.coverage(name) for known_run in known) for name in names}
 
 
 def usual_interval(ends: Sequence[datetime]) -> tuple[timedelta, timedelta] | None:
@@ -154,8 +158,8 @@ def usual_interval(ends: Sequence[datetime]) -> tuple[timedelta, timedelta] | No
 
 def _comparable(day: date, past: Sequence[RunYield]) -> tuple[Sequence[RunYield], bool]:
     """Return runs of the same weekday if there are enough, otherwise the newest of all days."""
-    same = [one for one in past if one.day.weekday() == day.weekday()]
-    if len(same) >= LEAST_RUNS and len({one.day for one in same} - {day}) >= LEAST_DAYS:
+    same = [past_run for past_run in past if past_run.day.weekday() == day.weekday()]
+    if len(same) >= LEAST_RUNS and len({same_run.day for same_run in same} - {day}) >= LEAST_DAYS:
         return same[:MOST_RUNS], True
     return past[:MOST_RUNS], False
 
@@ -170,12 +174,12 @@ def _like_its_weekday(
     """
     if weekday or run.items == 0:
         return False
-    same = [one.items for one in past if one.day.weekday() == run.day.weekday()]
-    others = [one.items for one in past[:MOST_RUNS]]
+    same = [past_run.items for past_run in past if past_run.day.weekday() == run.day.weekday()]
+    others = [past_run.items for past_run in past[:MOST_RUNS]]
     low, high = limits.drop_below or 0.0, limits.rise_above or math.inf
     middle = median(same or others)
     if not same:
-        if run.day - min(one.day for one in past) < timedelta(days=7):
+        if run.day - min(past_run.day for past_run in past) < timedelta(days=7):
             return True
         low, high = low / 2, high * 2
     return low * middle <= run.items <= high * middle
@@ -208,13 +212,17 @@ def _of_coverage(
 ) -> list[dict[str, Any]]:
     if limits.coverage_fall is None or run.fields is None or run.items < LEAST_ITEMS:
         return []
-    known = [one for one in past if one.fields is not None and one.items >= LEAST_ITEMS]
+    known = [
+        past_run
+        for past_run in past
+        if past_run.fields is not None and past_run.items >= LEAST_ITEMS
+    ]
     fallen = []
     for name, share in usual.items():
         fall = share - run.coverage(name)
         if fall < limits.coverage_fall:
             continue
-        _middle, spread = _centre([one.coverage(name) for one in known])
+        _middle, spread = _centre([known_run.coverage(name) for known_run in known])
         if fall >= NOISE * max(spread, math.sqrt(share * (1 - share) / run.items)):
             fallen.append((fall, name, run.coverage(name), share))
     if not fallen:
@@ -234,8 +242,8 @@ def _of_failures(
         return []
     data = {"failed": run.failed, "done": run.success + run.failed}
     share = run.failed_share
-    shares = [one.failed_share for one in past[:MOST_RUNS]]
-    known = [one for one in shares if one is not None]
+    shares = [past_run.failed_share for past_run in past[:MOST_RUNS]]
+    known = [value for value in shares if value is not None]
     if share is None:
         # Too few requests for a share, but all of them failed.
         all_failed = run.failed > 0 and run.success == 0

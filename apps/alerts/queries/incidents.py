@@ -21,15 +21,15 @@ def open_incidents(user: object, *, limit: int = MOST_SHOWN) -> list[Incident]:
 def count_open_incidents(user: object) -> dict[str, int]:
     """Count open, unacknowledged incidents by severity, for the badge. One query."""
     rows = Incident.objects.visible_to(user).open().filter(acknowledged_at=None)
-    found = dict.fromkeys(Severity.values, 0)
+    counts = dict.fromkeys(Severity.values, 0)
     for severity in rows.values_list("severity", flat=True):
-        found[severity] += 1
-    return found
+        counts[severity] += 1
+    return counts
 
 
 def _open(user: object) -> QuerySet[Incident]:
     worst = Case(
-        *(When(severity=each, then=Value(rank)) for rank, each in enumerate(Severity.values)),
+        *(When(severity=level, then=Value(rank)) for rank, level in enumerate(Severity.values)),
         output_field=IntegerField(),
     )
     rows = Incident.objects.visible_to(user).open()

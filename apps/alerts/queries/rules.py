@@ -38,13 +38,15 @@ class ActiveRulebooks:
 def active_rulebooks() -> ActiveRulebooks:
     """Return the active rules of all configurations. One query."""
     rows = Configuration.objects.filter(kind=KIND, active__isnull=False).select_related("active")
-    found = {
+    rulebooks_by_project = {
         row.project_id: rulebook(row.active.data, row.active.number)
         for row in rows
         if row.active is not None
     }
-    platform = found.pop(None, Rulebook())
-    return ActiveRulebooks(platform, {pk: book for pk, book in found.items() if pk is not None})
+    platform = rulebooks_by_project.pop(None, Rulebook())
+    return ActiveRulebooks(
+        platform, {pk: book for pk, book in rulebooks_by_project.items() if pk is not None}
+    )
 
 
 class RuleState(StrEnum):
@@ -93,18 +95,18 @@ def rule_statuses(user: User, *, now: datetime, project: int | None = None) -> l
     if project is not None:
         seen = frozenset({project} if project in seen else ())
     every = scoped_rules(rulebooks.platform, rulebooks.projects, enabled_only=False)
-    rules = [each for each in every if each.project is None or each.project in seen]
-    found = Incident.objects.visible_to(user).open().order_by()
+    rules = [scoped for scoped in every if scoped.project is None or scoped.project in seen]
+    incidents = Incident.objects.visible_to(user).open().order_by()
     if project is not None:
-        rules = [each for each in rules if project in seen and each.holds_for(project)]
-        found = found.filter(project=project)
-    open_counts = Counter(found.values_list("rule", "project_id", "source"))
+        rules = [scoped for scoped in rules if project in seen and scoped.holds_for(project)]
+        incidents = incidents.filter(project=project)
+    open_counts = Counter(incidents.values_list("rule", "project_id", "source"))
     mutes = {
         (row.rule, row.project_id): row.until
         for row in RuleMute.objects.visible_to(user).active(now)
     }
     evaluation = _judged(
-        [each for each in rules if each.rule.series and each.rule.enabled], seen, now
+        [scoped for scoped in rules if scoped.rule.series and scoped.rule.enabled], seen, now
     )
     standings = []
     for scoped in rules:
@@ -157,15 +159,15 @@ def _judged(
         rule = scoped.rule
         worst: _Judgement = (RuleState.UNKNOWN, None, "", None, 0)
         watched = 0
-        for each in samples.by_name[rule.series]:
-            if each.project not in seen or not scoped.holds_for(each.project):
+        for series in samples.by_name[rule.series]:
+            if series.project not in seen or not scoped.holds_for(series.project):
                 continue
-            if not rule.matches_label(each.label):
+            if not rule.matches_label(series.label):
                 continue
             watched += 1
-            evaluation = evaluate(rule, each.line, samples.times_of(each.line), now.timestamp())
+            evaluation = evaluate(rule, series.line, samples.times_of(series.line), now.timestamp())
             state = _STATES[evaluation.state]
             if watched == 1 or _WORST.index(state) < _WORST.index(worst[0]):
-                worst = (state, evaluation.value, each.label, each.project, watched)
+                worst = (state, evaluation.value, series.label, series.project, watched)
         found[id(scoped)] = (*worst[:4], watched)
     return found

@@ -68,17 +68,17 @@ def read_samples(names: Collection[str], *, window: float, now: datetime) -> Sam
         times, values = points[pk]
         times.append(second)
         values.append(value if series[pk][3] else value / (count or 1))
-    found: dict[str, list[WatchedSeries]] = {name: [] for name in names}
+    series_by_name: dict[str, list[WatchedSeries]] = {name: [] for name in names}
     when: dict[str, list[int]] = {}
     for pk, (name, project, label, is_sum) in series.items():
         times, values = points[pk]
         if name in known and project is None:
             when[name] = times
-        if name in found:
-            found[name].append(
+        if name in series_by_name:
+            series_by_name[name].append(
                 WatchedSeries(project, label, SampleSeries(is_sum, step, times, values))
             )
-    return Samples(step, found, when.get(SAMPLED, []), when.get(OBSERVED.name, []))
+    return Samples(step, series_by_name, when.get(SAMPLED, []), when.get(OBSERVED.name, []))
 
 
 def with_samples(
@@ -86,13 +86,13 @@ def with_samples(
 ) -> Iterator[tuple[ScopedRule, Samples]]:
     """Yield each rule with the samples of its series; one read per resolution."""
     by_step: dict[int, list[ScopedRule]] = defaultdict(list)
-    for each in scoped:
-        by_step[step_of(window_of(each.rule))].append(each)
+    for rule in scoped:
+        by_step[step_of(window_of(rule.rule))].append(rule)
     for some in by_step.values():
-        window = max(window_of(each.rule) for each in some)
-        samples = read_samples({each.rule.series for each in some}, window=window, now=now)
-        for each in some:
-            yield each, samples
+        window = max(window_of(rule.rule) for rule in some)
+        samples = read_samples({rule.rule.series for rule in some}, window=window, now=now)
+        for rule in some:
+            yield rule, samples
 
 
 def gone_of(asked: Collection[SeriesKey], *, now: datetime) -> set[SeriesKey]:
@@ -107,8 +107,8 @@ def gone_of(asked: Collection[SeriesKey], *, now: datetime) -> set[SeriesKey]:
         return set()
     names = {name for name, _project, _label in asked}
     there = rows.filter(series__name__in=names).order_by()
-    found = there.values_list("series__name", "series__project_id", "series__label").distinct()
-    return set(asked) - set(found)
+    identities = there.values_list("series__name", "series__project_id", "series__label").distinct()
+    return set(asked) - set(identities)
 
 
 def _rows(ids: list[int], step: int, begin: int, end: int) -> Iterator[tuple[int, int, float, int]]:

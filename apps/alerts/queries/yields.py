@@ -33,8 +33,8 @@ LEAST_DAYS_BY_HAND: Final = 5
 
 def policy_of(job: Job) -> YieldPolicy:
     """Return the stored policy of a job, or an unsaved one with the defaults."""
-    found = YieldPolicy.objects.filter(job=job).first()
-    return found if found is not None else YieldPolicy(job=job)
+    policy = YieldPolicy.objects.filter(job=job).first()
+    return policy if policy is not None else YieldPolicy(job=job)
 
 
 def past_of(job: Job, *, before: datetime, policy: YieldPolicy) -> list[RunYield]:
@@ -176,10 +176,10 @@ class JobYields:
             return []
         usual: dict[str, float] = newest.usual.get("fields", {})
         fallen = {
-            each["name"]
-            for one in newest.findings
-            if one["kind"] == "coverage"
-            for each in one["fields"]
+            filled["name"]
+            for finding in newest.findings
+            if finding["kind"] == "coverage"
+            for filled in finding["fields"]
         }
         shares = [
             FieldShare(

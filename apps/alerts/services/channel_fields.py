@@ -67,32 +67,32 @@ def _line(value: Any) -> str:
 def _list(value: Any, split: str) -> list[str]:
     if isinstance(value, str):
         value = re.split(split, value)
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
         raise InvalidValue(_("Enter a list of strings."))
-    found = list(dict.fromkeys(each.strip() for each in value if each.strip()))
-    if len(found) > MOST_RECEIVERS:
+    parts = list(dict.fromkeys(part.strip() for part in value if part.strip()))
+    if len(parts) > MOST_RECEIVERS:
         raise InvalidValue(_("At most 50 recipients; use a group or a mailing list for more."))
-    return found
+    return parts
 
 
 def _emails(value: Any) -> list[str]:
-    found = _list(value, r"[\s,;]+")
-    for each in found:
+    addresses = _list(value, r"[\s,;]+")
+    for address in addresses:
         try:
-            validate_email(each)
+            validate_email(address)
         except ValidationError:
             raise InvalidValue(
-                _("Invalid e-mail address: %(text)s.") % {"text": each[:100]}
+                _("Invalid e-mail address: %(text)s.") % {"text": address[:100]}
             ) from None
-    return found
+    return addresses
 
 
 def _numbers(value: Any) -> list[str]:
-    found = _list(value, r"[,;\n\r]+")
-    for each in found:
-        if not _NUMBER.fullmatch(each):
-            raise InvalidValue(_("Invalid phone number: %(text)s.") % {"text": each[:100]})
-    return [re.sub(r"[ -]", "", each) for each in found]
+    numbers = _list(value, r"[,;\n\r]+")
+    for number in numbers:
+        if not _NUMBER.fullmatch(number):
+            raise InvalidValue(_("Invalid phone number: %(text)s.") % {"text": number[:100]})
+    return [re.sub(r"[ -]", "", number) for number in numbers]
 
 
 def _flag(value: Any) -> bool:
@@ -345,7 +345,7 @@ def read_fields(
     ``typed``: input by field name; a missing setting is reset. ``stored``: current secrets; a
     missing secret is kept, "" removes it.
     """
-    known = {each.name: each for each in FIELDS[kind]}
+    known = {field.name: field for field in FIELDS[kind]}
     errors: dict[str, list[Text]] = {
         name: [_("This kind of channel has no such field.")] for name in typed if name not in known
     }

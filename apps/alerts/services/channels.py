@@ -117,15 +117,15 @@ def delete_channel(*, channel: Channel, actor: User | None) -> None:
 def rules_using(channel: Channel) -> list[str]:
     """Return the rules that name this channel; for a platform channel, also those of projects."""
     rulebooks = active_rulebooks()
-    asked = [rulebooks.of(channel.project_id)]
+    searched = [rulebooks.of(channel.project_id)]
     if channel.project_id is None:
-        asked += rulebooks.projects.values()
-    found: list[str] = []
-    for book in asked:
-        found += [rule.name for rule in book.rules if channel.name in _named(rule)]
+        searched += rulebooks.projects.values()
+    rule_names: list[str] = []
+    for book in searched:
+        rule_names += [rule.name for rule in book.rules if channel.name in _named(rule)]
         if channel.name in book.tell:
-            found.append("defaults")
-    return sorted(set(found))
+            rule_names.append("defaults")
+    return sorted(set(rule_names))
 
 
 def _named(rule: Rule) -> list[str]:

@@ -36,10 +36,10 @@ def starts_of(listed: Mapping[str, Iterable[Occurrence]], *, now: datetime) -> C
     """Return the start of each condition without storing it, by source and ID."""
     rows = {(row.source, row.happening): row for row in _rows(listed)}
     return {
-        key: _since(rows.get(key), each, now)
+        key: _since(rows.get(key), condition, now)
         for source, some in listed.items()
-        for each in some
-        for key in [key_of(source, each)]
+        for condition in some
+        for key in [key_of(source, condition)]
     }
 
 
@@ -51,23 +51,25 @@ def record_starts(
     Raises ``LeaseLost`` through ``hold``. At most three statements if nothing has changed.
     """
     rows = {(row.source, row.happening): row for row in _rows(listed)}
-    found: ConditionStarts = {}
+    starts: ConditionStarts = {}
     new: list[OngoingCondition] = []
     anew: list[OngoingCondition] = []
     kept: list[int] = []
     for source, some in listed.items():
-        for each in some:
-            key = key_of(source, each)
-            if key in found:
+        for condition in some:
+            key = key_of(source, condition)
+            if key in starts:
                 continue
             row = rows.pop(key, None)
-            found[key] = _since(row, each, now)
+            starts[key] = _since(row, condition, now)
             if row is None:
                 new.append(
-                    OngoingCondition(source=source, happening=key[1], since=found[key], seen_at=now)
+                    OngoingCondition(
+                        source=source, happening=key[1], since=starts[key], seen_at=now
+                    )
                 )
-            elif found[key] != row.since:
-                row.since, row.seen_at = found[key], now
+            elif starts[key] != row.since:
+                row.since, row.seen_at = starts[key], now
                 anew.append(row)
             elif now - row.seen_at >= REFRESH:
                 kept.append(row.pk)
@@ -76,7 +78,7 @@ def record_starts(
         with transaction.atomic():
             hold()
             _write(new, anew, kept, gone, now)
-    return found
+    return starts
 
 
 def prune_starts(*, now: datetime) -> int:
@@ -89,10 +91,10 @@ def _rows(listed: Mapping[str, object]) -> Iterable[OngoingCondition]:
 
 
 def _since(row: OngoingCondition | None, happening: Occurrence, now: datetime) -> datetime:
-    said = min(happening.at, now)
+    began = min(happening.at, now)
     if row is None or now - row.seen_at > PAUSE:
-        return said
-    return min(said, row.since)
+        return began
+    return min(began, row.since)
 
 
 def _write(

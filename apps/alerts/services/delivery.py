@@ -90,7 +90,7 @@ def send_notices(*, channel: int, now: datetime) -> int:
     while (passed := time.monotonic() - began) < SLOT_SECONDS:
         at = now + timedelta(seconds=passed)
         batch = _next(row, at)
-        claimed = [each for each in batch if _claim(each, at)]
+        claimed = [notice for notice in batch if _claim(notice, at)]
         if not batch:
             break
         if not claimed:
@@ -115,12 +115,14 @@ def _next(channel: Channel, now: datetime) -> list[Notice]:
     if _sent_lately(channel, now) >= PER_MINUTE[channel.kind]:
         return []
     rows = due.select_related("incident__project", "incident__acknowledged_by")
-    found = list(rows.order_by("pk")[:MOST_TOGETHER])
-    if len(found) <= MOST_SINGLY or channel.kind == ChannelKind.WEBHOOK:
-        return found[:1]
+    notices = list(rows.order_by("pk")[:MOST_TOGETHER])
+    if len(notices) <= MOST_SINGLY or channel.kind == ChannelKind.WEBHOOK:
+        return notices[:1]
     # A partly delivered notification keeps its message.
-    together = [each for each in found if not each.delivered and each.kind != NoticeKind.TEST]
-    return together if len(together) > 1 else found[:1]
+    together = [
+        notice for notice in notices if not notice.delivered and notice.kind != NoticeKind.TEST
+    ]
+    return together if len(together) > 1 else notices[:1]
 
 
 def _drop_stale(due: NoticeQuerySet[Notice]) -> None:
@@ -173,7 +175,11 @@ def _deliver(
     now: datetime,
 ) -> Result:
     done, began = set(notices[0].delivered), time.monotonic()
-    wanted = [each for each in recipients_of(channel.kind, channel.settings) if each not in done]
+    wanted = [
+        recipient
+        for recipient in recipients_of(channel.kind, channel.settings)
+        if recipient not in done
+    ]
 
     def delivered(receiver: str) -> None:
         done.add(receiver)
@@ -199,8 +205,10 @@ def _deliver(
             return last
     if not refused:
         return last
-    text = "; ".join(f"{of}: {each.answer}" if of else each.answer for of, each in refused.items())
-    wait = max(each.wait_seconds for each in refused.values())
+    text = "; ".join(
+        f"{of}: {failure.answer}" if of else failure.answer for of, failure in refused.items()
+    )
+    wait = max(failure.wait_seconds for failure in refused.values())
     return Result(NoticeProblem.REFUSED, text, wait)
 
 
@@ -223,13 +231,13 @@ def _by_http(
     channel: Channel, secrets: Mapping[str, str], message: Message, receiver: str, now: datetime
 ) -> Result:
     try:
-        asked = request_of(
+        http_request = request_of(
             channel.kind, message, channel.settings, secrets, receiver=receiver, now=now
         )
     except ValueError as error:
         return Result(NoticeProblem.SETTINGS, one_line(error))
     try:
-        result = read_response(channel.kind, call(asked), channel.settings)
+        result = read_response(channel.kind, call(http_request), channel.settings)
     except AddressNotAllowed:
         return Result(NoticeProblem.ADDRESS, "")
     except NoResponse as error:
@@ -307,8 +315,8 @@ def _switch_off(channel: Channel) -> None:
 
 def secrets_of(channel: Channel) -> dict[str, str]:
     """Return the channel's secrets by name. Raises ``SecretError`` if no key decrypts them."""
-    found = json.loads(channel.secrets or "{}")
-    return {str(name): str(value) for name, value in found.items()}
+    stored = json.loads(channel.secrets or "{}")
+    return {str(name): str(value) for name, value in stored.items()}
 
 
 def _without(text: str, secrets: Mapping[str, str]) -> str:
@@ -341,8 +349,8 @@ def _parts(value: str) -> Iterator[str]:
 
 def _error_text(error: Exception) -> str:
     raw = getattr(error, "smtp_error", b"")
-    said = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
+    text = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
     code = getattr(error, "smtp_code", "")
     # Socket and certificate errors carry their own text.
-    said = said or str(error)
-    return one_line(f"{type(error).__name__} {code} {said}")
+    text = text or str(error)
+    return one_line(f"{type(error).__name__} {code} {text}")

@@ -65,14 +65,14 @@ class Rules:
 
     def of_series(self) -> list[ScopedRule]:
         """Return the rules over a series."""
-        return [each for each in self.all if each.rule.series]
+        return [scoped for scoped in self.all if scoped.rule.series]
 
     def of_sources(self) -> Iterator[tuple[ScopedRule, EventSource | ConditionSource]]:
         """Yield each rule over an event or condition with its registered source."""
-        for each in self.all:
-            source = find_source(each.rule.event) if each.rule.event else None
+        for scoped in self.all:
+            source = find_source(scoped.rule.event) if scoped.rule.event else None
             if source is not None:
-                yield each, source
+                yield scoped, source
 
 
 @dataclass(slots=True)
@@ -130,14 +130,14 @@ class Evaluator:
         now: datetime,
     ) -> set[IncidentKey]:
         """Return the open incidents whose series is no longer sampled."""
-        asked: dict[tuple[str, int | None, str], IncidentKey] = {}
+        watched: dict[tuple[str, int | None, str], IncidentKey] = {}
         for key, incident in open_ones.items():
             scoped = rules.find(incident.rule, incident.project_id)
             if scoped is None or not scoped.rule.series or key in look.firing or key in look.well:
                 continue
             if scoped.rule.when.absent_seconds is None:
-                asked[scoped.rule.series, incident.project_id, incident.key] = key
-        return {asked[each] for each in gone_of(asked, now=now)}
+                watched[scoped.rule.series, incident.project_id, incident.key] = key
+        return {watched[identity] for identity in gone_of(watched, now=now)}
 
     def check_series(self, rules: Rules, look: PassResult, now: datetime) -> None:
         """Evaluate every series that a rule watches."""
@@ -156,29 +156,33 @@ class Evaluator:
 
     def check_conditions(self, rules: Rules, look: PassResult, now: datetime, hold: Hold) -> None:
         """Read each condition source once and match its occurrences against the rules."""
-        asked: dict[str, list[Occurrence] | None] = {}
+        occurrences: dict[str, list[Occurrence] | None] = {}
         watching: list[tuple[ScopedRule, str]] = []
         for scoped, source in rules.of_sources():
             if not hasattr(source, "now"):
                 continue
-            if source.name not in asked:
+            if source.name not in occurrences:
                 lasting = cast("ConditionSource", source)
-                asked[source.name] = self._reader.read(source.name, partial(lasting.now, now))
-            if asked[source.name] is not None:
+                occurrences[source.name] = self._reader.read(source.name, partial(lasting.now, now))
+            if occurrences[source.name] is not None:
                 watching.append((scoped, source.name))
         patient = {name for scoped, name in watching if scoped.rule.when.for_seconds}
-        since = record_starts({name: asked[name] or () for name in patient}, now=now, hold=hold)
+        since = record_starts(
+            {name: occurrences[name] or () for name in patient}, now=now, hold=hold
+        )
         for scoped, name in watching:
             rule = scoped.rule
             look.asked.add((rule.name, scoped.project))
-            for each in asked[name] or ():
-                if not scoped.holds_for(each.project) or not rule.matches_facts(each.facts):
+            for occurrence in occurrences[name] or ():
+                if not scoped.holds_for(occurrence.project) or not rule.matches_facts(
+                    occurrence.facts
+                ):
                     continue
-                began_at = since.get(key_of(name, each), each.at)
+                began_at = since.get(key_of(name, occurrence), occurrence.at)
                 fires = (now - began_at).total_seconds() >= rule.when.for_seconds
-                found = look.firing if fires else look.pending
-                key = (each.project, rule.name, each.key[:MAX_KEY])
-                found[key] = (scoped, replace(event_detection(each), at=began_at))
+                look_incidents = look.firing if fires else look.pending
+                key = (occurrence.project, rule.name, occurrence.key[:MAX_KEY])
+                look_incidents[key] = (scoped, replace(event_detection(occurrence), at=began_at))
 
     def _open_new(
         self, look: PassResult, open_ones: Mapping[IncidentKey, Incident], now: datetime, hold: Hold

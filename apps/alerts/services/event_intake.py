@@ -51,8 +51,8 @@ class EventReader:
         by_source: dict[str, tuple[EventSource, list[ScopedRule]]] = {}
         for scoped, source in rules.of_sources():
             if hasattr(source, "since"):
-                found = by_source.setdefault(source.name, (cast("EventSource", source), []))
-                found[1].append(scoped)
+                entry = by_source.setdefault(source.name, (cast("EventSource", source), []))
+                entry[1].append(scoped)
         # Causes first: their incidents suppress those of their consequences.
         ordered = sorted(by_source.values(), key=lambda pair: bool(_causes(pair[0])))
         return sum(self._read_source(source, scoped, now, hold) for source, scoped in ordered)
@@ -128,8 +128,8 @@ class EventReader:
         now: datetime,
     ) -> None:
         ProcessedEvent.objects.bulk_create(
-            ProcessedEvent(source=source.name, happening=each.id[:100], at=each.at)
-            for each in happened
+            ProcessedEvent(source=source.name, happening=occurrence.id[:100], at=occurrence.at)
+            for occurrence in happened
         )
         for each in scoped:
             groups: dict[tuple[int | None, str], list[Occurrence]] = defaultdict(list)
@@ -170,15 +170,15 @@ class EventReader:
         if when.times <= 1:
             return True
         window = timedelta(seconds=when.in_seconds)
-        begin = min(each.at for each in new) - window
+        begin = min(occurrence.at for occurrence in new) - window
         events = self._reader.read(source.name, lambda: source.since(begin))
         of = (new[0].project, new[0].key)
-        same = {each.id: each.at for each in new}
-        for each in events or ():
-            if (each.project, each.key) == of and _watched(scoped, each):
-                same[each.id] = each.at
+        same = {occurrence.id: occurrence.at for occurrence in new}
+        for occurrence in events or ():
+            if (occurrence.project, occurrence.key) == of and _watched(scoped, occurrence):
+                same[occurrence.id] = occurrence.at
         times = sorted(same.values())
-        ends = {each.at for each in new}
+        ends = {occurrence.at for occurrence in new}
         return any(
             bisect_right(times, end) - bisect_right(times, end - window) >= when.times
             for end in ends
@@ -213,14 +213,14 @@ def _has_incident(source: EventSource, happening: Occurrence) -> bool:
 
 def _unseen(source: str, happened: Sequence[Occurrence]) -> list[Occurrence]:
     """Return the events not processed before, oldest first, without duplicates."""
-    by_id = {each.id[:100]: each for each in happened}
+    by_id = {occurrence.id[:100]: occurrence for occurrence in happened}
     seen: set[str] = set()
     ids = list(by_id)
     for start in range(0, len(ids), 500):
         some = ids[start : start + 500]
         rows = ProcessedEvent.objects.filter(source=source, happening__in=some)
         seen |= set(rows.values_list("happening", flat=True))
-    new = [each for name, each in by_id.items() if name not in seen]
+    new = [occurrence for name, occurrence in by_id.items() if name not in seen]
     return sorted(new, key=lambda each: (each.at, each.id))
 
 

@@ -402,8 +402,8 @@ def _note(
 def _by_person(
     incident: Incident, step: Step, actor: User, now: datetime, note: str, **detail: Any
 ) -> None:
-    said = {"note": note[:500]} if note else {}
-    _note(incident, step, now, by=actor.get_username(), detail={**detail, **said})
+    extra = {"note": note[:500]} if note else {}
+    _note(incident, step, now, by=actor.get_username(), detail={**detail, **extra})
     record(
         actor=actor,
         action=f"alerts.{_VERBS[step]}",

@@ -64,8 +64,8 @@ def _mail(message: Message, receiver: str, connection: BaseEmailBackend) -> Emai
 def _reason(error: Exception) -> str:
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         code, text = next(iter(error.recipients.values()))
-        said = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
-        return one_line(f"{code} {said}")
+        message = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+        return one_line(f"{code} {message}")
     return type(error).__name__
 
 

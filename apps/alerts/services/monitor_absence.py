@@ -27,18 +27,18 @@ def open_if_no_monitor(*, now: datetime) -> int:
     if steady_for(purpose=SOURCE, gap=STEADY_GAP, now=now) < STEADY:
         return 0
     source = find_source(SOURCE)
-    found = list(source.now(now)) if source is not None and hasattr(source, "now") else []
-    if not found:
+    occurrences = list(source.now(now)) if source is not None and hasattr(source, "now") else []
+    if not occurrences:
         return 0
     rulebooks, opened = active_rulebooks(), 0
     for scoped, watched in Rules(scoped_rules(rulebooks.platform, rulebooks.projects)).of_sources():
         if watched is not source:
             continue
-        for each in found:
-            if (now - each.at).total_seconds() < scoped.rule.when.for_seconds:
+        for occurrence in occurrences:
+            if (now - occurrence.at).total_seconds() < scoped.rule.when.for_seconds:
                 continue
-            if scoped.holds_for(each.project) and scoped.rule.matches_facts(each.facts):
-                finding = event_detection(each)
+            if scoped.holds_for(occurrence.project) and scoped.rule.matches_facts(occurrence.facts):
+                finding = event_detection(occurrence)
                 open_or_count(scoped=scoped, finding=finding, now=now, lasting=True)
                 opened += 1
     return opened

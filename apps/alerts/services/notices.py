@@ -46,20 +46,24 @@ def notify(
     ``channels`` are names: the project's channel is preferred to the platform's. A name without a
     channel creates a failed notification. ``not_before`` is the end of quiet hours.
     """
-    found = _channels(incident.project_id, channels)
+    found_channels = _channels(incident.project_id, channels)
     if kind == NoticeKind.RECOVERED:
         channels = _reached_channels(incident, channels, now)
     written = [
         _write(
             Notice(project_id=incident.project_id, incident=incident, kind=kind, created_at=now),
-            channel=found.get(name),
+            channel=found_channels.get(name),
             name=name,
             now=now,
             not_before=not_before,
         )
         for name in dict.fromkeys(channels)
     ]
-    _wake(each for each in written if each.state == NoticeState.WAITING and not each.not_before)
+    _wake(
+        notice
+        for notice in written
+        if notice.state == NoticeState.WAITING and not notice.not_before
+    )
     return written
 
 
@@ -133,10 +137,10 @@ def send_test(*, channel: Channel, actor: User | None, now: datetime) -> Notice:
 def wake_delivery_workers(*, now: datetime) -> int:
     """Start delivery for each channel with due notifications; return the number of channels."""
     due = Notice.objects.due(now).exclude(channel=None).order_by("channel_id")
-    found = list(due.values_list("channel_id", flat=True).distinct())
-    for pk in found:
+    channel_ids = list(due.values_list("channel_id", flat=True).distinct())
+    for pk in channel_ids:
         defer(SEND_TASK, queue=topology.TASKS, channel=pk)
-    return len(found)
+    return len(channel_ids)
 
 
 def prune_test_notices(*, now: datetime) -> int:
@@ -154,7 +158,7 @@ def _channels(project_id: int | None, names: Iterable[str]) -> dict[str, Channel
     """Return channels by name, the project's before the platform's."""
     own = Q(project=None) if project_id is None else Q(project=None) | Q(project=project_id)
     rows = Channel.objects.filter(own, name__in=set(names))
-    return {each.name: each for each in sorted(rows, key=lambda row: row.project_id or 0)}
+    return {channel.name: channel for channel in sorted(rows, key=lambda row: row.project_id or 0)}
 
 
 def _reached_channels(incident: Incident, names: Sequence[str], now: datetime) -> list[str]:

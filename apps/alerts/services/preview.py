@@ -68,24 +68,24 @@ def preview(*, rule: Rule, project_id: int | None, now: datetime, seconds: int =
     scoped = ScopedRule(rule, Rulebook(), project=project_id)
     begin = now - timedelta(seconds=seconds)
     if rule.series:
-        found, watched = _of_series(scoped, begin, now)
+        incidents, watched = _of_series(scoped, begin, now)
     else:
         source = find_source(rule.event)
         if source is not None and hasattr(source, "since"):
-            found, watched = _of_events(scoped, cast("EventSource", source), begin, now)
+            incidents, watched = _of_events(scoped, cast("EventSource", source), begin, now)
         elif source is not None:
-            found, watched = _of_condition(scoped, source, now)
+            incidents, watched = _of_condition(scoped, source, now)
         else:
-            found, watched = [], 0
-    found.sort(key=lambda each: each.began_at, reverse=True)
+            incidents, watched = [], 0
+    incidents.sort(key=lambda each: each.began_at, reverse=True)
     now_only = not rule.series and hasattr(find_source(rule.event), "now")
     return Preview(
-        found=tuple(found[:MOST_FOUND]),
+        found=tuple(incidents[:MOST_FOUND]),
         watched=watched,
         since=now if now_only else begin,
         until=now,
         now_only=now_only,
-        more=len(found) > MOST_FOUND or (bool(rule.series) and watched > MOST_SERIES),
+        more=len(incidents) > MOST_FOUND or (bool(rule.series) and watched > MOST_SERIES),
     )
 
 
@@ -107,14 +107,14 @@ def _of_series(
     window = (now - begin).total_seconds() + window_of(rule)
     samples = read_samples({rule.series}, window=max(window, DAY), now=now)
     mine = [
-        each
-        for each in samples.by_name[rule.series]
-        if scoped.holds_for(each.project) and rule.matches_label(each.label)
+        series
+        for series in samples.by_name[rule.series]
+        if scoped.holds_for(series.project) and rule.matches_label(series.label)
     ]
-    found: list[PreviewIncident] = []
+    incidents: list[PreviewIncident] = []
     for watched in mine[:MOST_SERIES]:
-        found += _spans(rule, watched, samples, begin, now)
-    return found, len(mine)
+        incidents += _spans(rule, watched, samples, begin, now)
+    return incidents, len(mine)
 
 
 def _spans(
@@ -168,23 +168,24 @@ def _of_events(
     when = scoped.rule.when
     window = timedelta(seconds=when.in_seconds)
     groups: dict[tuple[int | None, str], dict[str, Occurrence]] = {}
-    for each in source.since(begin - window):
-        if each.at <= now and _watches(scoped, each):
-            groups.setdefault((each.project, each.key), {})[each.id] = each
-    found = []
+    for occurrence in source.since(begin - window):
+        if occurrence.at <= now and _watches(scoped, occurrence):
+            groups.setdefault((occurrence.project, occurrence.key), {})[occurrence.id] = occurrence
+    incidents = []
     for same in groups.values():
         events = sorted(same.values(), key=lambda each: (each.at, each.id))
         opened = [
-            each
-            for place, each in enumerate(events)
-            if each.at >= begin
-            and sum(other.at > each.at - window for other in events[: place + 1]) >= when.times
+            occurrence
+            for place, occurrence in enumerate(events)
+            if occurrence.at >= begin
+            and sum(other.at > occurrence.at - window for other in events[: place + 1])
+            >= when.times
         ]
         if when.times <= 1:
             opened = [event for event in events if event.at >= begin]
         if opened:
-            found.append(_of_happenings(opened[0], [e for e in events if e.at >= opened[0].at]))
-    return found, sum(len(same) for same in groups.values())
+            incidents.append(_of_happenings(opened[0], [e for e in events if e.at >= opened[0].at]))
+    return incidents, sum(len(same) for same in groups.values())
 
 
 def _of_happenings(first: Occurrence, since_then: list[Occurrence]) -> PreviewIncident:
@@ -204,7 +205,7 @@ def _of_condition(
 ) -> tuple[list[PreviewIncident], int]:
     listed: list[Occurrence] = []
     try:
-        listed.extend(each for each in source.now(now) if _watches(scoped, each))
+        listed.extend(occurrence for occurrence in source.now(now) if _watches(scoped, occurrence))
     except StateUnknown:
         return [], 0
     except Truncated:
@@ -212,13 +213,13 @@ def _of_condition(
         pass
     patience = scoped.rule.when.for_seconds
     since = starts_of({source.name: listed}, now=now)
-    found = [
-        PreviewIncident(each.project, each.key, at, None, facts=each.facts)
-        for each in listed
-        for at in [since[key_of(source.name, each)]]
+    incidents = [
+        PreviewIncident(occurrence.project, occurrence.key, at, None, facts=occurrence.facts)
+        for occurrence in listed
+        for at in [since[key_of(source.name, occurrence)]]
         if (now - at).total_seconds() >= patience
     ]
-    return found, len(listed)
+    return incidents, len(listed)
 
 
 def _watches(scoped: ScopedRule, happening: Occurrence) -> bool:

@@ -54,7 +54,7 @@ def save_rule(
     """
     data, _active, _newest = active_data(project_id)
     rules = list(data.get("rules") or [])
-    places = {each.get("name"): place for place, each in enumerate(rules)}
+    places = {entry.get("name"): place for place, entry in enumerate(rules)}
     name = entry.get("name")
     if name != instead_of and name in places:
         raise RuleExists(fields={"name": [RuleExists.detail]})
@@ -82,7 +82,7 @@ def remove_rule(
     Raises ``NoSuchRule``, and the errors of ``save_version`` and ``activate``.
     """
     data, _active, _newest = active_data(project_id)
-    rules = [each for each in data.get("rules") or [] if each.get("name") != name]
+    rules = [entry for entry in data.get("rules") or [] if entry.get("name") != name]
     if len(rules) == len(data.get("rules") or []):
         raise NoSuchRule
     return _save(project_id, data | {"rules": rules}, actor, now, based_on, note)

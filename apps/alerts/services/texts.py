@@ -93,32 +93,32 @@ def when_text(source: str, condition: Mapping[str, Any]) -> str:
 def condition_text(condition: Mapping[str, Any]) -> str:
     """Return the condition of a series or event, given as the configuration's ``when``, in
     words."""
-    found = []
+    parts = []
     limits = {name: _shown(value) for name, value in condition.items()}
     window = span_text(_seconds(condition, "in_seconds"))
     if "above" in condition:
-        found.append(_("above %(limit)s") % {"limit": limits["above"]})
+        parts.append(_("above %(limit)s") % {"limit": limits["above"]})
     if "below" in condition:
-        found.append(_("below %(limit)s") % {"limit": limits["below"]})
+        parts.append(_("below %(limit)s") % {"limit": limits["below"]})
     if "absent_seconds" in condition:
         time = span_text(_seconds(condition, "absent_seconds"))
-        found.append(_("no value for %(time)s") % {"time": time})
+        parts.append(_("no value for %(time)s") % {"time": time})
     if "rises_by" in condition:
         values = {"limit": limits["rises_by"], "time": window}
-        found.append(_("rises by %(limit)s in %(time)s") % values)
+        parts.append(_("rises by %(limit)s in %(time)s") % values)
     if "falls_by" in condition:
         values = {"limit": limits["falls_by"], "time": window}
-        found.append(_("falls by %(limit)s in %(time)s") % values)
+        parts.append(_("falls by %(limit)s in %(time)s") % values)
     if "times" in condition:
         times = int(_seconds(condition, "times"))
         text = ngettext("%(times)d time in %(time)s", "%(times)d times in %(time)s", times)
-        found.append(text % {"times": times, "time": window})
+        parts.append(text % {"times": times, "time": window})
     if "for_seconds" in condition:
-        found.append(
+        parts.append(
             pgettext("condition", "for %(time)s")
             % {"time": span_text(_seconds(condition, "for_seconds"))}
         )
-    return ", ".join(found) or _("every time")
+    return ", ".join(parts) or _("every time")
 
 
 def span_text(seconds: float) -> str:
@@ -165,8 +165,8 @@ def incident_address(incident: Incident) -> str:
 
 
 def _message(notice: Notice, incident: Incident, number: str) -> Message:
-    what = sentence(incident)
-    title = one_line(f"{_heading(notice, incident)} {what}")
+    summary = sentence(incident)
+    title = one_line(f"{_heading(notice, incident)} {summary}")
     page = incident.address
     links = [(_("Incident"), incident_address(incident))]
     if page.startswith("/") and not page.startswith("//"):
@@ -180,7 +180,7 @@ def _message(notice: Notice, incident: Incident, number: str) -> Message:
         event=f"incident.{notice.kind}",
         links=tuple(links),
         thread=f"incident-{incident.pk}",
-        data=_data(notice, incident, what),
+        data=_data(notice, incident, summary),
     )
 
 
@@ -232,8 +232,8 @@ def _lines(incident: Incident) -> list[str]:
         _("Rule: %(rule)s") % {"rule": incident.rule},
         _("Since: %(time)s") % {"time": time_text(incident.since)},
     ]
-    if incident.is_open and (what := advice(incident)):
-        rows.append(_("What to do: %(what)s") % {"what": what})
+    if incident.is_open and (advice_text := advice(incident)):
+        rows.append(_("What to do: %(what)s") % {"what": advice_text})
     if incident.count > 1:
         rows.append(_("Occurrences: %(count)d") % {"count": incident.count})
     if incident.ended_at is not None:

@@ -98,14 +98,14 @@ def _seeds(at: datetime) -> Iterator[Occurrence]:
 def _routing(at: datetime) -> Iterator[Occurrence]:
     projects = RouterReport.objects.order_by("project_id").values_list("project_id", flat=True)
     for project in projects.distinct():
-        found = item_accounting(project)
-        if not found.balanced:
+        accounting = item_accounting(project)
+        if not accounting.balanced:
             yield _unbalanced(
                 "router",
                 "router",
                 project,
-                found.received,
-                found.accounted,
+                accounting.received,
+                accounting.accounted,
                 at,
                 list_page("routing/routerreport", f"project={project}"),
             )
@@ -113,14 +113,20 @@ def _routing(at: datetime) -> Iterator[Occurrence]:
 
 def _requests(at: datetime) -> Iterator[Occurrence]:
     projects = set(ShardReport.objects.order_by().values_list("project_id", flat=True).distinct())
-    for (project, biz), found in standings(projects).items():
-        if not found.balanced:
-            known = found.new + found.taken + found.moving + found.expired + found.processed
+    for (project, biz), standing in standings(projects).items():
+        if not standing.balanced:
+            known = (
+                standing.new
+                + standing.taken
+                + standing.moving
+                + standing.expired
+                + standing.processed
+            )
             yield _unbalanced(
                 "biz",
                 f"biz:{biz}",
                 project,
-                found.stored,
+                standing.stored,
                 known,
                 at,
                 list_page("requeststore/shardreport"),

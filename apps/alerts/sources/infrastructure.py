@@ -134,12 +134,14 @@ class QueueWithoutConsumer:
 
     def now(self, at: datetime) -> Iterator[Occurrence]:
         """Yield one occurrence per queue for which both gauges are known."""
-        found = read_samples({READY, CONSUMERS}, window=UNREAD_SECONDS, now=at)
+        samples = read_samples({READY, CONSUMERS}, window=UNREAD_SECONDS, now=at)
         readers = {
-            (each.project, each.label): dict(zip(each.line.times, each.line.values, strict=True))
-            for each in found.by_name[CONSUMERS]
+            (series.project, series.label): dict(
+                zip(series.line.times, series.line.values, strict=True)
+            )
+            for series in samples.by_name[CONSUMERS]
         }
-        for queue in found.by_name[READY]:
+        for queue in samples.by_name[READY]:
             known = readers.get((queue.project, queue.label))
             since = _unread_since(queue, known, at.timestamp()) if known else None
             if since is None:
@@ -170,18 +172,18 @@ class DeadLettersHeld:
             .values("queue")
             .annotate(count=Count("pk"), oldest=Min("died_at"), newest=Max("pk"))
         )
-        found = list(rows)
-        newest = DeadLetter.objects.defer("body").in_bulk([each["newest"] for each in found])
-        for each in found:
-            letter = newest.get(each["newest"])
+        groups = list(rows)
+        newest = DeadLetter.objects.defer("body").in_bulk([group["newest"] for group in groups])
+        for group in groups:
+            letter = newest.get(group["newest"])
             yield Occurrence(
-                id=f"queue:{each['queue']}",
+                id=f"queue:{group['queue']}",
                 project=None,
-                key=each["queue"] or "?",
-                at=each["oldest"],
+                key=group["queue"] or "?",
+                at=group["oldest"],
                 facts={
-                    "queue": each["queue"] or "?",
-                    "count": each["count"],
+                    "queue": group["queue"] or "?",
+                    "count": group["count"],
                     "reason": letter.reason[:REASON] if letter is not None else "",
                 },
                 address=list_page("runtime/deadletter"),

@@ -58,8 +58,8 @@ class RunEnded:
     def over(self, open_keys: Mapping[str, datetime], at: datetime) -> set[str]:
         """Return the jobs whose newest finished run succeeded."""
         ends = Run.objects.filter(job=OuterRef("pk"), state__in=_ENDS).order_by("-pk")
-        found = _of_jobs(open_keys, ends.values("state"))
-        return {key for key, state in found.items() if state == RunState.EXITED}
+        states = _of_jobs(open_keys, ends.values("state"))
+        return {key for key, state in states.items() if state == RunState.EXITED}
 
 
 class PlannedRunProblem:
@@ -99,8 +99,8 @@ class PlannedRunProblem:
     def over(self, open_keys: Mapping[str, datetime], at: datetime) -> set[str]:
         """Return the jobs whose newest planned run started in time."""
         planned = PlannedRun.objects.filter(schedule__job=OuterRef("pk")).order_by("-planned_at")
-        found = _of_jobs(open_keys, planned.values("outcome"))
-        return {key for key, outcome in found.items() if outcome == PlanOutcome.STARTED}
+        outcomes = _of_jobs(open_keys, planned.values("outcome"))
+        return {key for key, outcome in outcomes.items() if outcome == PlanOutcome.STARTED}
 
 
 class RunWaiting:
@@ -139,8 +139,8 @@ def _job_of(key: str) -> int:
 def _of_jobs(open_keys: Iterable[str], newest: QuerySet[Any]) -> dict[str, str | None]:
     """Return one value per job, from rows that refer to their job by ``OuterRef``."""
     jobs = Job.objects.filter(pk__in=[_job_of(key) for key in open_keys]).order_by()
-    found = jobs.values_list("pk", Subquery(newest[:1], output_field=CharField()))
-    return {f"job:{pk}": value for pk, value in found}
+    values = jobs.values_list("pk", Subquery(newest[:1], output_field=CharField()))
+    return {f"job:{pk}": value for pk, value in values}
 
 
 SOURCES: Final[tuple[EventSource | ConditionSource, ...]] = (

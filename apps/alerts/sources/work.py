@@ -63,8 +63,8 @@ class BuildFailed:
     def over(self, open_keys: Mapping[str, datetime], at: datetime) -> set[str]:
         """Return the projects whose newest finished build succeeded."""
         builds = Build.objects.filter(project=OuterRef("pk"), state__in=_ENDS).order_by("-pk")
-        found = _of_projects(open_keys, builds.values("state"))
-        return {key for key, state in found.items() if state == BuildState.SUCCEEDED}
+        states = _of_projects(open_keys, builds.values("state"))
+        return {key for key, state in states.items() if state == BuildState.SUCCEEDED}
 
 
 class WebhookRejected:
@@ -101,9 +101,11 @@ class WebhookRejected:
     def over(self, open_keys: Mapping[str, datetime], at: datetime) -> set[str]:
         """Return the projects whose newest delivery was accepted."""
         deliveries = Delivery.objects.filter(project=OuterRef("pk")).order_by("-pk")
-        found = _of_projects(open_keys, deliveries.values("verdict"))
+        verdicts = _of_projects(open_keys, deliveries.values("verdict"))
         return {
-            key for key, verdict in found.items() if verdict not in (None, DeliveryVerdict.REFUSED)
+            key
+            for key, verdict in verdicts.items()
+            if verdict not in (None, DeliveryVerdict.REFUSED)
         }
 
 
@@ -196,8 +198,8 @@ class RoutingUnreachable:
         """Yield one occurrence per inbound or outbound, from recent router reports."""
         projects = RouterReport.objects.filter(at__gt=at - REPORT_MAX_AGE).order_by("project_id")
         for project in projects.values_list("project_id", flat=True).distinct():
-            found = routing_status(project, at)
-            lines = found.outbounds if self._outbound else found.inbounds
+            status = routing_status(project, at)
+            lines = status.outbounds if self._outbound else status.inbounds
             for name, line in lines.items():
                 if not line.problem:
                     continue
@@ -242,7 +244,7 @@ class PoolEmpty:
             .order_by("pk")
         )
         for pool in rows:
-            times = [each for each in (pool.used_at, pool.banned_at) if each is not None]
+            times = [moment for moment in (pool.used_at, pool.banned_at) if moment is not None]
             yield Occurrence(
                 id=f"pool:{pool.pk}",
                 project=pool.project_id,
@@ -272,8 +274,8 @@ def _of_harvest(row: Harvest, facts: Mapping[str, str | int], at: datetime) -> O
 def _of_projects(open_keys: Iterable[str], newest: QuerySet[Any]) -> dict[str, str | None]:
     """Return one value per project, from rows that refer to their project by ``OuterRef``."""
     projects = Project.objects.filter(pk__in=[_number(key) for key in open_keys]).order_by()
-    found = projects.values_list("pk", Subquery(newest[:1], output_field=CharField()))
-    return {f"project:{pk}": value for pk, value in found}
+    values = projects.values_list("pk", Subquery(newest[:1], output_field=CharField()))
+    return {f"project:{pk}": value for pk, value in values}
 
 
 def _newest_harvest(key: str) -> str | None:

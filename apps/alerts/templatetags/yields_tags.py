@@ -32,15 +32,15 @@ LEAST_HEIGHT: Final = 1.5
 def job_yields(context: dict[str, Any], job: Job) -> dict[str, Any]:
     """Return the context of the yield section. Four queries."""
     request: HttpRequest = context["request"]
-    found = yields_of(job, now=timezone.now())
+    yields = yields_of(job, now=timezone.now())
     return {
         "request": request,
         "job": job,
-        "found": found,
-        "bars": bars_of(found.runs),
+        "found": yields,
+        "bars": bars_of(yields.runs),
         "width": WIDTH,
         "height": HEIGHT,
-        "limits": [_limit(found.policy, name) for name in LIMITS],
+        "limits": [_limit(yields.policy, name) for name in LIMITS],
         "may_edit": has_role(request.user, job.project_id, Role.EDITOR),
     }
 

@@ -35,20 +35,20 @@ class BulkActionResult:
 
     def messages_for_user(self) -> list[Said]:
         """Return the messages for the user as pairs of message level and text."""
-        found: list[Said] = []
+        shown: list[Said] = []
         if self.count:
-            found.append((messages.SUCCESS, self.texts(self.count)))
-        found += [
+            shown.append((messages.SUCCESS, self.texts(self.count)))
+        shown += [
             (messages.WARNING, f"{count} × {text}" if count > 1 else text)
             for text, count in self.refused.items()
         ]
-        return found or [(messages.WARNING, _("No action taken: no task is selected."))]
+        return shown or [(messages.WARNING, _("No action taken: no task is selected."))]
 
 
 def ticked(request: HttpRequest, choice: ProjectChoice) -> list[RoutedItem]:
     """Return the selected items of the project; the columns ``item`` and ``steps`` are deferred."""
-    sent = [number_in(each) for each in request.POST.getlist(ACTION_CHECKBOX_NAME)[:MOST]]
-    numbers = [each for each in sent if each is not None]
+    sent = [number_in(value) for value in request.POST.getlist(ACTION_CHECKBOX_NAME)[:MOST]]
+    numbers = [number for number in sent if number is not None]
     rows = RoutedItem.objects.filter(project=choice.project, pk__in=numbers)
     return list(rows.defer("item", "steps").order_by("id"))
 
@@ -84,12 +84,12 @@ def offer(request: HttpRequest, choice: ProjectChoice, note: str) -> list[Said]:
     if not count:
         text = _("No task is parked for %(outbound)s, or routers are already dispatching them.")
         return [(messages.WARNING, text % {"outbound": outbound})]
-    said = ngettext(
+    message = ngettext(
         "Dispatch of %(count)d task to %(outbound)s is retried now.",
         "Dispatch of %(count)d tasks to %(outbound)s is retried now.",
         count,
     )
-    return [(messages.SUCCESS, said % {"count": count, "outbound": outbound})]
+    return [(messages.SUCCESS, message % {"count": count, "outbound": outbound})]
 
 
 def _each(

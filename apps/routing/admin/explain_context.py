@@ -179,13 +179,15 @@ def selector_of(explanation: SelectorExplanation) -> SelectorRow:
     text = explanation.whole.selector
     pieces: list[SelectorPiece] = []
     at = 0
-    for one in sorted(explanation.conditions, key=lambda each: each.offset):
-        if one.offset > at:
-            pieces.append(SelectorPiece(text[at : one.offset]))
-        said = _condition_text(one)
-        state = one.state.value
-        pieces.append(SelectorPiece(one.text, state, _SYMBOLS[one.state], said, one.failing))
-        at = one.offset + len(one.text)
+    for condition in sorted(explanation.conditions, key=lambda each: each.offset):
+        if condition.offset > at:
+            pieces.append(SelectorPiece(text[at : condition.offset]))
+        said = _condition_text(condition)
+        state = condition.state.value
+        pieces.append(
+            SelectorPiece(condition.text, state, _SYMBOLS[condition.state], said, condition.failing)
+        )
+        at = condition.offset + len(condition.text)
     if at < len(text):
         pieces.append(SelectorPiece(text[at:]))
     why = tuple(dict.fromkeys(line for one in explanation.failing for line in _why(one)))
@@ -212,7 +214,7 @@ def outbound_rows(
 
 def converter_rows(steps: Iterable[ConverterChanges]) -> list[ConverterRow]:
     """Return the changes of each converter in the order of their execution."""
-    found = []
+    rows = []
     for step in steps:
         changes = [
             *(("+", key, "", short(value)) for key, value in step.added.items()),
@@ -221,8 +223,8 @@ def converter_rows(steps: Iterable[ConverterChanges]) -> list[ConverterRow]:
         ]
         error = step.error
         text = "" if error is None else _error_text(error)
-        found.append(ConverterRow(step.cls, tuple(changes[:SHOWN_OUTBOUNDS]), text))
-    return found
+        rows.append(ConverterRow(step.cls, tuple(changes[:SHOWN_OUTBOUNDS]), text))
+    return rows
 
 
 def result_facts(explanation: ItemExplanation) -> list[tuple[str, str]]:
@@ -318,8 +320,8 @@ def _line(one: OutboundExplanation, said: OutboundStatus | None) -> ExplainedOut
 
 def _condition_text(one: Condition) -> str:
     values = ", ".join(_value_text(one)) or one.note
-    said = str(_STATES[one.state])
-    return f"{said}: {values}" if values else said
+    text = str(_STATES[one.state])
+    return f"{text}: {values}" if values else text
 
 
 def _value_text(one: Condition) -> list[str]:

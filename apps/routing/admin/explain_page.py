@@ -92,9 +92,9 @@ def _answer(request: HttpRequest, choice: ProjectChoice) -> dict[str, Any]:
     }
     if form.is_bound and form.is_valid() and rules.track is not None:
         now = timezone.now()
-        said = routing_status(choice.project.pk, now).outbounds
-        asked = _ExplainRequest(choice.project.pk, rules.track, entry, said, now)
-        context |= _shown(asked.explain(form.cleaned_data), values["text"], said)
+        outbounds = routing_status(choice.project.pk, now).outbounds
+        explain_request = _ExplainRequest(choice.project.pk, rules.track, entry, outbounds, now)
+        context |= _shown(explain_request.explain(form.cleaned_data), values["text"], outbounds)
     return context
 
 
@@ -149,10 +149,10 @@ def _form(
 
 def _link(choice: ProjectChoice, given: Mapping[str, str], entry: LedgerEntry | None) -> str:
     """Return the permanent link to this explanation, without the text of the item."""
-    asked = {"project": str(choice.project.pk), "version": given.get("version", "")}
-    asked |= {"item": "" if entry is None else str(entry.task_uuid)}
-    asked |= {key: given.get(key, "") for key in (*_ASKED, *_COUNTS)}
-    return reverse("routing-explain") + "?" + urlencode({k: v for k, v in asked.items() if v})
+    parameters = {"project": str(choice.project.pk), "version": given.get("version", "")}
+    parameters |= {"item": "" if entry is None else str(entry.task_uuid)}
+    parameters |= {key: given.get(key, "") for key in (*_ASKED, *_COUNTS)}
+    return reverse("routing-explain") + "?" + urlencode({k: v for k, v in parameters.items() if v})
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +195,8 @@ class _ExplainRequest:
         )
 
     def _is_full(self, outbound: Outbound) -> bool:
-        found = self.said.get(outbound.name)
-        return found is not None and found.full
+        status = self.said.get(outbound.name)
+        return status is not None and status.full
 
 
 def _status(text: str) -> int | str:
@@ -236,8 +236,8 @@ def _shown(
         "place": shown.error_position(explanation.refused, text),
         "converted": shown.converter_rows(explanation.steps),
         "inbound_selectors": [
-            shown.selector_of(each)
-            for each in (explanation.inbound.selectors if explanation.inbound else ())
+            shown.selector_of(selector)
+            for selector in (explanation.inbound.selectors if explanation.inbound else ())
         ],
         "facts": shown.result_facts(explanation),
         "lines": lines,

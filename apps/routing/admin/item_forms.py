@@ -48,7 +48,10 @@ class DeadFilter(forms.Form):
     state = forms.ChoiceField(
         label=_("State"),
         required=False,
-        choices=[("", "–"), *[each for each in ItemState.choices if each[0] in RESUBMITTABLE]],
+        choices=[
+            ("", "–"),
+            *[choice for choice in ItemState.choices if choice[0] in RESUBMITTABLE],
+        ],
         widget=UnfoldAdminSelectWidget,
     )
     reason = _name(_("Reason"), "known-reasons", 40)

@@ -24,21 +24,21 @@ SHOWN_CHARACTERS: Final = 60_000
 def item_page(item: RoutedItem, now: datetime) -> dict[str, Any]:
     """Return the template's context. Needs one query, for the related items."""
     state = ItemState(item.state)
-    asked = {"project": item.project_id, "item": str(item.task_uuid)}
+    parameters = {"project": item.project_id, "item": str(item.task_uuid)}
     reason, detail = why(item.reason, item.detail)
     raw = raw_text(item)
     text = pretty(item.item) if raw is None else raw
     story = history_rows(item.story)
-    known = _relatives(item, [each.other for each in story if each.other])
+    known = _relatives(item, [entry.other for entry in story if entry.other])
     return {
         "item": item,
         "state": state,
         "tone": TONES[state],
-        "explain": reverse("routing-explain", query=asked),
+        "explain": reverse("routing-explain", query=parameters),
         "reason": reason,
         "detail": detail,
         # Each step with the ID of the item that the step refers to, if still stored.
-        "story": [(each, known.get(each.other)) for each in story],
+        "story": [(entry, known.get(entry.other)) for entry in story],
         "is_raw": raw is not None,
         "text": text[:SHOWN_CHARACTERS],
         "cut": len(text) > SHOWN_CHARACTERS,
@@ -88,8 +88,8 @@ def whole_item(item: RoutedItem) -> HttpResponse:
 
 def _relatives(item: RoutedItem, named: list[str]) -> dict[str, int]:
     """Return the IDs of related items that are still stored, by task_uuid."""
-    wanted = {each for each in (item.resubmit_of, item.replaced_by) if each is not None}
-    wanted |= {uuid.UUID(each) for each in named}
+    wanted = {related for related in (item.resubmit_of, item.replaced_by) if related is not None}
+    wanted |= {uuid.UUID(named_uuid) for named_uuid in named}
     if not wanted:
         return {}
     rows = RoutedItem.objects.filter(project=item.project_id, task_uuid__in=wanted)

@@ -115,20 +115,20 @@ def why(reason: str, detail: str) -> tuple[str, str]:
             texts.translated(texts.ITEMS, code, text) if code in texts.ITEMS else detail
         )
     pattern = _SENTENCES.get(reason)
-    said = None if pattern is None else pattern.match(detail)
-    if said is None:
+    matched = None if pattern is None else pattern.match(detail)
+    if matched is None:
         return reason_text(reason), detail
-    sentence = _(TEXTS[Reason(reason)]) % {"outbound": "", "status": "", **said.groupdict()}
-    return sentence, detail[said.end() :].strip()
+    sentence = _(TEXTS[Reason(reason)]) % {"outbound": "", "status": "", **matched.groupdict()}
+    return sentence, detail[matched.end() :].strip()
 
 
 def history_rows(steps: Iterable[Step]) -> list[HistoryRow]:
     """Return the history of an item, oldest step first."""
-    found = []
+    rows = []
     before: datetime | None = None
     for step in steps:
         other = _UUID.search(step.detail) if step.kind == StepKind.RESUBMITTED else None
-        found.append(
+        rows.append(
             HistoryRow(
                 step.at,
                 _title(step),
@@ -140,7 +140,7 @@ def history_rows(steps: Iterable[Step]) -> list[HistoryRow]:
             )
         )
         before = step.at
-    return found
+    return rows
 
 
 def _title(step: Step) -> str:

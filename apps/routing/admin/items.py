@@ -79,9 +79,9 @@ class RoutedItemAdmin(ChosenProjectAdmin):
         """Redirect to the item with this task_uuid, or list the items that contain the value."""
         choice = self.chosen(request)
         if choice is not None:
-            found = lists.by_uuid(choice, request.GET.get("value", ""))
-            if found is not None:
-                return HttpResponseRedirect(_address(found.pk))
+            item = lists.by_uuid(choice, request.GET.get("value", ""))
+            if item is not None:
+                return HttpResponseRedirect(_address(item.pk))
         return self._list(request, lists.search_results, _("Find routed tasks"))
 
     def _list(self, request: HttpRequest, make: lists.Make, title: object) -> HttpResponse:
@@ -99,17 +99,17 @@ class RoutedItemAdmin(ChosenProjectAdmin):
         """Cancel or resubmit the selected items; cancelling asks for confirmation first."""
         choice = self._operated(request)
         if verb == "cancel" and (ticked := bulk.ticked(request, choice)):
-            asked = ask_first(
+            confirmation = ask_first(
                 request,
                 verb=gettext("Cancel tasks"),
                 loss=gettext("The tasks end as cancelled and are not sent again."),
-                ids=[each.pk for each in ticked],
+                ids=[item.pk for item in ticked],
                 names=ticked,
                 things=model_ngettext(self.opts, len(ticked)),
                 back=_back(request),
             )
-            if asked is not None:
-                return asked
+            if confirmation is not None:
+                return confirmation
         work = bulk.resubmit if verb == "resubmit" else bulk.cancel
         done = work(request, choice, _typed_note(request))
         for level, text in done.messages_for_user():
@@ -149,7 +149,7 @@ class RoutedItemAdmin(ChosenProjectAdmin):
     def cancel_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Cancel an open item after a confirmation."""
         item = self._operable(request, pk)
-        asked = ask_first(
+        confirmation = ask_first(
             request,
             verb=gettext("Cancel task"),
             loss=gettext("The task ends as cancelled and is not sent again."),
@@ -157,8 +157,8 @@ class RoutedItemAdmin(ChosenProjectAdmin):
             names=[item],
             back=_address(pk),
         )
-        if asked is not None:
-            return asked
+        if confirmation is not None:
+            return confirmation
         try:
             cancel_item(
                 item=item, actor=person_of(request), now=timezone.now(), note=_typed_note(request)
@@ -203,8 +203,8 @@ class RoutedItemAdmin(ChosenProjectAdmin):
         entry = resubmit_item(
             item=item, data=data, actor=person_of(request), now=timezone.now(), note=note
         )
-        said = gettext("Submitted again as %(uuid)s.") % {"uuid": entry.task_uuid}
-        messages.success(request, said)
+        message = gettext("Submitted again as %(uuid)s.") % {"uuid": entry.task_uuid}
+        messages.success(request, message)
 
     # --- who may what ---------------------------------------------------------------------------
 

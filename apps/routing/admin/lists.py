@@ -137,7 +137,7 @@ def search_results(request: HttpRequest, choice: ProjectChoice) -> ItemPage:
         key=form.cleaned_data["key"],
         limit=MOST_FOUND,
     )
-    rows = [_row(each) for each in answer.items]
+    rows = [_row(entry) for entry in answer.items]
     return ItemPage("found", "admin/routing/items.html", form, rows, complete=answer.complete)
 
 
@@ -175,7 +175,7 @@ def _page(
         kind,
         "admin/routing/items.html",
         form,
-        [_row(each) for each in shown[:PER_PAGE]],
+        [_row(entry) for entry in shown[:PER_PAGE]],
         pages=page_links(request, "from", following),
         **more,
     )

@@ -118,8 +118,10 @@ class OutboundPage:
     @property
     def query(self) -> str:
         """Query string of this window, to be appended to that of the project."""
-        said = {"prefix": self.prefix, "page": str(self.page) if self.page > 1 else ""}
-        return "".join(f"&{urlencode({name: value})}" for name, value in said.items() if value)
+        parameters = {"prefix": self.prefix, "page": str(self.page) if self.page > 1 else ""}
+        return "".join(
+            f"&{urlencode({name: value})}" for name, value in parameters.items() if value
+        )
 
 
 _FIRST: Final = OutboundPage()
@@ -235,24 +237,24 @@ def overview(project: Project, now: datetime, window: OutboundPage = _FIRST) -> 
     )
     active = None if configuration is None else configuration.active
     rules = None if active is None else from_data(active.data)[0]
-    said = routing_status(project.pk, now)
-    counts = {each.outbound: each.by_state for each in outbound_counts(project.pk)}
-    outbounds = _outbounds(rules, said, counts)
-    found = Overview(
+    status = routing_status(project.pk, now)
+    counts = {count.outbound: count.by_state for count in outbound_counts(project.pk)}
+    outbounds = _outbounds(rules, status, counts)
+    result = Overview(
         project=project,
         accounting=item_accounting(project.pk),
-        status=said,
+        status=status,
         configuration=configuration,
         rollout=_rollout(configuration),
         drafts=_drafts(configuration),
-        inbounds=_inbounds(project, rules, said),
+        inbounds=_inbounds(project, rules, status),
         outbounds=outbounds,
         shown=_shown(project, outbounds, window),
         nowhere=counts.get("", {}),
         rules=rules,
     )
-    found.problems.extend([*_problems(found), *_port_problems(found, now)])
-    return found
+    result.problems.extend([*_problems(result), *_port_problems(result, now)])
+    return result
 
 
 def _in_states(counts: dict[str, int]) -> list[StateCount]:
@@ -289,8 +291,8 @@ def _inbounds(project: Project, rules: RuleSet | None, said: RoutingStatus) -> l
         .values_list("inbound", "what")
         .annotate(total=Sum("amount"))
     )
-    for name, what, total in rows:
-        counts.setdefault(name, {})[what] = total
+    for name, counter, total in rows:
+        counts.setdefault(name, {})[counter] = total
     ruled = {} if rules is None else {inbound.name: inbound for inbound in rules.inbounds}
     names = [*ruled, *sorted({*counts, *said.inbounds} - ruled.keys())]
     return [
@@ -312,13 +314,13 @@ def _outbounds(
 
 def _shown(project: Project, lines: list[OutboundRow], window: OutboundPage) -> ListedOutbounds:
     """Return the requested page of outbounds; a page beyond the end is replaced by the last one."""
-    found = [line for line in lines if line.name.startswith(window.prefix)]
-    window = replace(window, page=min(window.page, max(1, -(-len(found) // SHOWN_OUTBOUNDS))))
-    shown = found[(window.page - 1) * SHOWN_OUTBOUNDS :][:SHOWN_OUTBOUNDS]
+    matching = [line for line in lines if line.name.startswith(window.prefix)]
+    window = replace(window, page=min(window.page, max(1, -(-len(matching) // SHOWN_OUTBOUNDS))))
+    shown = matching[(window.page - 1) * SHOWN_OUTBOUNDS :][:SHOWN_OUTBOUNDS]
     parked = [line.name for line in shown if line.counts.get(ItemState.PARKED)]
     oldest = oldest_parked(project.pk, parked)
     lines = [replace(line, oldest=oldest.get(line.name)) for line in shown]
-    return ListedOutbounds(window, lines, len(found))
+    return ListedOutbounds(window, lines, len(matching))
 
 
 def oldest_parked(project: int, outbounds: list[str]) -> dict[str, RoutedItem]:
@@ -436,13 +438,13 @@ def _port_problems(found: Overview, now: datetime) -> list[RouterProblem]:
     server = None if found.rules is None else found.rules.server
     if server is None:
         return []
-    said = server_status(
+    status = server_status(
         project=found.project.pk, server=server, allowed=settings.ROUTING_SERVERS, now=now
     )
-    if not said.why_closed:
+    if not status.why_closed:
         return []
-    text = _("Port %(address)s of these rules is not open.") % {"address": said.address}
-    return [RouterProblem("warning", "lan", text, detail=said.why_closed)]
+    text = _("Port %(address)s of these rules is not open.") % {"address": status.address}
+    return [RouterProblem("warning", "lan", text, detail=status.why_closed)]
 
 
 def _names(names: list[str]) -> str:

@@ -131,20 +131,22 @@ def _answer(request: HttpRequest, choice: ProjectChoice) -> dict[str, Any]:
     context: dict[str, Any] = {"versions": versions, "form": form}
     if not form.is_valid():
         return context
-    asked = form.cleaned_data
-    base = versions.active if asked["base"] is None else asked["base"]
-    one, other = compiled_version(versions, base), compiled_version(versions, asked["version"])
-    context |= {"base": one, "draft": other}
-    if one.track is None or other.track is None:
-        return context | {"problems": [each for each in (one, other) if each.track is None]}
-    found = replay(
+    chosen = form.cleaned_data
+    base = versions.active if chosen["base"] is None else chosen["base"]
+    left, other = compiled_version(versions, base), compiled_version(versions, chosen["version"])
+    context |= {"base": left, "draft": other}
+    if left.track is None or other.track is None:
+        return context | {
+            "problems": [version for version in (left, other) if version.track is None]
+        }
+    result = replay(
         project=choice.project.pk,
-        base=one.track,
+        base=left.track,
         draft=other.track,
-        limit=asked["limit"],
-        **{name: asked[name] for name in ("inbound", "outbound", "state") if asked[name]},
+        limit=chosen["limit"],
+        **{name: chosen[name] for name in ("inbound", "outbound", "state") if chosen[name]},
     )
-    return context | _result(found, other)
+    return context | _result(result, other)
 
 
 def _draft(versions: Versions) -> int | None:
@@ -163,9 +165,9 @@ def _result(found: Replay, draft: CompiledVersion) -> dict[str, Any]:
     return {
         "found": found,
         "counts": [
-            (_TONES[each], DIFFERENCES[each], found.count(each))
-            for each in RouteDifference
-            if each is not RouteDifference.NONE
+            (_TONES[difference], DIFFERENCES[difference], found.count(difference))
+            for difference in RouteDifference
+            if difference is not RouteDifference.NONE
         ],
         "groups": [_shown(group) for group in found.groups[:SHOWN_GROUPS]],
         "more_groups": max(0, len(found.groups) - SHOWN_GROUPS),

@@ -74,9 +74,9 @@ def form_of(data: Data) -> dict[str, Any]:
 
 def _state(of: str, entry: Data) -> dict[str, Any]:
     state = {
-        name: _shown(each.kind, _inside(entry, name))
-        for name, each in schema.fields_of(of).items()
-        if each.kind != schema.PARAMETERS
+        name: _shown(field.kind, _inside(entry, name))
+        for name, field in schema.fields_of(of).items()
+        if field.kind != schema.PARAMETERS
     }
     if of in OF:
         state["disable"] = bool(entry.get("disable"))
@@ -100,13 +100,13 @@ def _shown(kind: str, value: Any) -> Any:
         return list(value or ())
     if kind == schema.CONVERTS:
         return [
-            {"class": each.get("class", ""), "init": _lines_of(each.get("init") or {})}
-            for each in value or ()
+            {"class": converter.get("class", ""), "init": _lines_of(converter.get("init") or {})}
+            for converter in value or ()
         ]
     if kind == schema.MAPPING and isinstance(value, Mapping):
         return _lines_of(value)
     if kind == schema.LINES and isinstance(value, list | tuple):
-        return "\n".join(_one(each) for each in value)
+        return "\n".join(_one(element) for element in value)
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -142,18 +142,18 @@ def read_draft(base: Data, draft: Any) -> ParsedDraft:
     """
     if not isinstance(draft, dict):
         raise InvalidDraft
-    found = ParsedDraft({name: value for name, value in base.items() if name not in OF})
-    _read_rules(found, _mapping(draft.get("rules")))
+    parsed = ParsedDraft({name: value for name, value in base.items() if name not in OF})
+    _read_rules(parsed, _mapping(draft.get("rules")))
     for of in OF:
         entries = draft.get(of)
         if not isinstance(entries, list) or len(entries) > _MOST_ENTRIES:
             raise InvalidDraft
         before = base.get(of) or []
-        found.data[of] = [
-            _read_entry(found, of, place, _mapping(each), before)
-            for place, each in enumerate(entries)
+        parsed.data[of] = [
+            _read_entry(parsed, of, place, _mapping(entry), before)
+            for place, entry in enumerate(entries)
         ]
-    return found
+    return parsed
 
 
 def _read_rules(found: ParsedDraft, typed: dict[str, Any]) -> None:
@@ -209,8 +209,8 @@ def _read_init(
             continue
         if known is not None and bare not in known and bare not in init:
             continue
-        each = (known or {}).get(bare) or schema.Field(bare, schema.TEXT, bare)
-        read = _read(found, of, place, each, value, under="init.")
+        field = (known or {}).get(bare) or schema.Field(bare, schema.TEXT, bare)
+        read = _read(found, of, place, field, value, under="init.")
         init.pop(bare, None) if read in (None, "") else init.update({bare: read})
     return init
 
@@ -264,11 +264,11 @@ def _pairs(
             continue
         pair = _split(line)
         if pair is None:
-            said = _("Invalid line: %(line)s. Write one name: value per line.")
-            found.wrong.append(DraftProblem(of, place, name, said % {"line": line[:80]}, row))
+            message = _("Invalid line: %(line)s. Write one name: value per line.")
+            found.wrong.append(DraftProblem(of, place, name, message % {"line": line[:80]}, row))
         elif pair[0] in pairs:
-            said = _("Duplicate name: %(name)s.") % {"name": pair[0][:80]}
-            found.wrong.append(DraftProblem(of, place, name, said, row))
+            message = _("Duplicate name: %(name)s.") % {"name": pair[0][:80]}
+            found.wrong.append(DraftProblem(of, place, name, message, row))
         else:
             pairs[pair[0]] = _value(pair[1])
     return pairs

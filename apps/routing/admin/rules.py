@@ -73,7 +73,7 @@ def check(request: HttpRequest, choice: ProjectChoice | None) -> HttpResponse:
     """Return the problems of a draft as JSON; nothing is saved."""
     project, sent = _sent(request, choice)
     read = _read(project, sent)
-    return JsonResponse({"wrong": [asdict(each) for each in wrong_with(read)[:MOST_SHOWN]]})
+    return JsonResponse({"wrong": [asdict(problem) for problem in wrong_with(read)[:MOST_SHOWN]]})
 
 
 def save(request: HttpRequest, choice: ProjectChoice | None) -> HttpResponse:
@@ -88,8 +88,10 @@ def save(request: HttpRequest, choice: ProjectChoice | None) -> HttpResponse:
         raise BadRequest
     read = _read(project, sent)
     wrong = wrong_with(read)
-    if any(not each.warning for each in wrong):
-        return JsonResponse({"wrong": [asdict(each) for each in wrong[:MOST_SHOWN]]}, status=422)
+    if any(not problem.warning for problem in wrong):
+        return JsonResponse(
+            {"wrong": [asdict(problem) for problem in wrong[:MOST_SHOWN]]}, status=422
+        )
     rules, _problems = from_data(read.data)
     if rules is None:
         raise BadRequest
@@ -118,7 +120,7 @@ def wrong_with(read: rule_drafts.ParsedDraft) -> list[DraftProblem]:
     """Return the problems of a draft, each with its field: of its syntax, else of its rules."""
     if read.wrong:
         return read.wrong
-    return [_at_field(each) for each in RoutingKind().check(read.data)]
+    return [_at_field(problem) for problem in RoutingKind().check(read.data)]
 
 
 def _at_field(problem: Problem) -> DraftProblem:
@@ -189,10 +191,10 @@ def _numbers(row: Configuration) -> list[int]:
 
 def _links(project: Project, version: ConfigVersion) -> list[tuple[str, str]]:
     """Return links to tools that try a version before its activation, as (URL, title)."""
-    asked = {"project": project.pk, "version": version.number}
+    parameters = {"project": project.pk, "version": version.number}
     return [
-        (reverse("routing-explain", query=asked), _("Explain a task")),
-        (reverse("routing-replay", query=asked), _("Replay recent tasks")),
+        (reverse("routing-explain", query=parameters), _("Explain a task")),
+        (reverse("routing-replay", query=parameters), _("Replay recent tasks")),
     ]
 
 

@@ -365,15 +365,20 @@ def parameters_of(of: str, cls: str) -> dict[str, Field] | None:
     """
     try:
         if of == "inbound":
-            found = inbounds.parameters(cls)
+            parameters = inbounds.parameters(cls)
             return {
-                each.name: _parameter(each.name, each.type, each.required, each.text)
-                for each in found
+                parameter.name: _parameter(
+                    parameter.name, parameter.type, parameter.required, parameter.text
+                )
+                for parameter in parameters
             }
         taken = outbounds.find(cls).parameters
     except (LookupError, RuntimeError):
         return None
-    return {name: _parameter(name, each.kind, each.required) for name, each in taken.items()}
+    return {
+        name: _parameter(name, parameter.kind, parameter.required)
+        for name, parameter in taken.items()
+    }
 
 
 def _parameter(name: str, kind: type, required: bool, text: str = "") -> Field:

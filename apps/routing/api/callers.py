@@ -46,12 +46,12 @@ def ruled_project(request: Request, role: Role, slug: str | None = None) -> Proj
         rows = rows.filter(project__slug=slug)
     if not isinstance(request.user, Guest):
         rows = rows.visible_to(request.user, role)
-    found = list(rows.values_list("project_id", "project__slug", "active_id")[:2])
-    if len(found) > 1:
+    projects = list(rows.values_list("project_id", "project__slug", "active_id")[:2])
+    if len(projects) > 1:
         raise ProjectNeeded
-    if not found:
+    if not projects:
         raise _why_none(request, role, slug)
-    project, name, version = found[0]
+    project, name, version = projects[0]
     return ProjectRules(project, name, _track(version))
 
 

@@ -100,7 +100,7 @@ class ReplaySerializer(RulesAskedSerializer):
 class ReplayChoiceSerializer(serializers.Serializer[Any]):
     """Route of an item by one version of the rules."""
 
-    fate = serializers.ChoiceField(choices=[each.value for each in RouteKind])
+    fate = serializers.ChoiceField(choices=[kind.value for kind in RouteKind])
     outbound = serializers.CharField()
 
 
@@ -109,7 +109,9 @@ class ReplayGroupSerializer(serializers.Serializer[Any]):
 
     before = ReplayChoiceSerializer()
     after = ReplayChoiceSerializer()
-    difference = serializers.ChoiceField(choices=[each.value for each in RouteDifference])
+    difference = serializers.ChoiceField(
+        choices=[difference.value for difference in RouteDifference]
+    )
     count = serializers.IntegerField()
 
 
@@ -122,7 +124,9 @@ class ReplayRowSerializer(serializers.Serializer[Any]):
     state = serializers.ChoiceField(choices=ItemState.choices)
     before = ReplayChoiceSerializer()
     after = ReplayChoiceSerializer()
-    difference = serializers.ChoiceField(choices=[each.value for each in RouteDifference])
+    difference = serializers.ChoiceField(
+        choices=[difference.value for difference in RouteDifference]
+    )
 
 
 class ReplayedSerializer(serializers.Serializer[Any]):

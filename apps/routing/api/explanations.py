@@ -39,7 +39,7 @@ def explained(
         inbound = None
 
     try:
-        found = explain_item(
+        explanation = explain_item(
             track,
             raw_or_item,
             inbound=inbound,
@@ -48,7 +48,7 @@ def explained(
         )
     except UnknownInbound:
         return _no_inbound(inbound or "", list(names))
-    return Response(found.as_dict())
+    return Response(explanation.as_dict())
 
 
 def track_asked_for(configuration: Configuration, values: dict[str, Any]) -> Track:

@@ -62,18 +62,18 @@ class RoutedItemViewSet(ReadViewSet[RoutedItem]):
 
         Matches both the values that an item arrived with and those it got later.
         """
-        asked = FindItemsSerializer(data=request.query_params, context={"request": request})
-        asked.is_valid(raise_exception=True)
-        values = asked.validated_data
+        serializer = FindItemsSerializer(data=request.query_params, context={"request": request})
+        serializer.is_valid(raise_exception=True)
+        values = serializer.validated_data
         if "value" not in values:
             return Response({"results": [], "complete": True})
-        found = find_by_value(
+        result = find_by_value(
             RoutedItem.objects.visible_to(request.user).defer("item", "steps"),
             project=values["project"].pk,
             value=values["value"],
             key=values["key"],
         )
-        answer = {"results": found.items, "complete": found.complete}
+        answer = {"results": result.items, "complete": result.complete}
         return Response(FoundItemsSerializer(answer).data)
 
     @extend_schema(request=ItemNoteSerializer, responses=RoutedItemDetailSerializer)
@@ -85,10 +85,10 @@ class RoutedItemViewSet(ReadViewSet[RoutedItem]):
         Answers 409 if the item has ended. A result that arrives afterwards is counted as late.
         """
         item = self.get_object()
-        asked = ItemNoteSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
+        serializer = ItemNoteSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
         services.cancel_item(
-            item=item, actor=self.person, now=timezone.now(), **asked.validated_data
+            item=item, actor=self.person, now=timezone.now(), **serializer.validated_data
         )
         return self.answer(self.get_object())
 
@@ -101,9 +101,9 @@ class RoutedItemViewSet(ReadViewSet[RoutedItem]):
         Answers 409 if the item is open, has succeeded or was resubmitted before.
         """
         item = self.get_object()
-        asked = ResubmitSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        values = asked.validated_data
+        serializer = ResubmitSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        values = serializer.validated_data
         entry = services.resubmit_item(
             item=item,
             data=values.get("item"),
@@ -123,9 +123,9 @@ class RoutedItemViewSet(ReadViewSet[RoutedItem]):
     @idempotent
     def resubmit_many(self, request: Request) -> Response:
         """Submit many dead letters again; a refused item does not stop the others."""
-        asked = BulkResubmitSerializer(data=request.data, context={"request": request})
-        asked.is_valid(raise_exception=True)
-        values = asked.validated_data
+        serializer = BulkResubmitSerializer(data=request.data, context={"request": request})
+        serializer.is_valid(raise_exception=True)
+        values = serializer.validated_data
         items, more = _chosen(request, values)
         answer: dict[str, Any] = {"resubmitted": [], "refused": [], "more": more}
         for pk, item in items.items():
@@ -152,8 +152,8 @@ def _chosen(request: Request, values: dict[str, Any]) -> tuple[dict[int, RoutedI
     mine = RoutedItem.objects.visible_to(request.user, Role.OPERATOR)
     mine = mine.filter(project=values["project"]).defer("steps")
     if "ids" in values:
-        found = mine.in_bulk(values["ids"])
-        return {pk: found.get(pk) for pk in sorted(set(values["ids"]))}, False
+        items = mine.in_bulk(values["ids"])
+        return {pk: items.get(pk) for pk in sorted(set(values["ids"]))}, False
     rows = mine.dead_letters()
     for name in ("inbound", "outbound", "reason"):
         if name in values:

@@ -129,12 +129,12 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
         """
         project = self.get_object().home_id
         live = routing_status(project, timezone.now()).outbounds
-        found = []
+        rows = []
         for count in outbound_counts(project):
             if number := count.by_state.get(ItemState.PARKED.value, 0):
                 now = outbound_standing(live.get(count.outbound)) or _SILENT
-                found.append({"outbound": count.outbound, "parked": number, **now})
-        return Response(ParkedSerializer(found, many=True).data)
+                rows.append({"outbound": count.outbound, "parked": number, **now})
+        return Response(ParkedSerializer(rows, many=True).data)
 
     @extend_schema(
         request=TASK_REQUEST,
@@ -191,9 +191,9 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
     def explain(self, request: Request, pk: str | None = None) -> Response:
         """Explain what the rules would do with an item, and why. Read-only."""
         configuration = self.get_object()
-        asked = ExplainSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        values = asked.validated_data
+        serializer = ExplainSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        values = serializer.validated_data
         track = track_asked_for(configuration, values)
         raw = values["text"] if "text" in values else values.get("item", {})
         return explained(configuration.home_id, track, raw, values["inbound"] or None)
@@ -217,18 +217,18 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
         `draft`. A replay that takes too long is cut off; `stopped` is then true.
         """
         configuration = self.get_object()
-        asked = ReplaySerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        values = dict(asked.validated_data)
+        serializer = ReplaySerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        values = dict(serializer.validated_data)
         base = {"version": values.pop("base")} if "base" in values else {}
-        found = replay(
+        result = replay(
             project=configuration.home_id,
             base=track_asked_for(configuration, base),
             draft=track_asked_for(configuration, values),
             limit=values["limit"],
             **{name: values[name] for name in ReplaySerializer.FILTERS if name in values},
         )
-        return Response(ReplayedSerializer(found).data)
+        return Response(ReplayedSerializer(result).data)
 
 
 def detail_of(configuration: Configuration) -> dict[str, Any]:
@@ -246,26 +246,30 @@ def detail_of(configuration: Configuration) -> dict[str, Any]:
         "inbounds": [
             {
                 "place": place,
-                "name": each.name,
-                "disable": each.disable,
-                "rule": inbound_shown(place, each),
-                "standing": inbound_standing(reported.inbounds.get(each.name)),
+                "name": inbound.name,
+                "disable": inbound.disable,
+                "rule": inbound_shown(place, inbound),
+                "standing": inbound_standing(reported.inbounds.get(inbound.name)),
             }
-            for place, each in enumerate(rules.inbounds, 1)
+            for place, inbound in enumerate(rules.inbounds, 1)
         ],
         "outbounds": [
             {
                 "place": place,
-                "name": each.name,
-                "disable": each.disable,
-                "rule": outbound_shown(place, each),
-                "standing": outbound_standing(reported.outbounds.get(each.name)),
-                "counts": counts.get(each.name, {}),
+                "name": outbound.name,
+                "disable": outbound.disable,
+                "rule": outbound_shown(place, outbound),
+                "standing": outbound_standing(reported.outbounds.get(outbound.name)),
+                "counts": counts.get(outbound.name, {}),
             }
-            for place, each in enumerate(rules.outbounds, 1)
+            for place, outbound in enumerate(rules.outbounds, 1)
         ],
         "unrouted": counts.get("", {}),
-        "elsewhere": {name: found for name, found in counts.items() if name and name not in known},
+        "elsewhere": {
+            name: state_counts
+            for name, state_counts in counts.items()
+            if name and name not in known
+        },
     }
 
 

@@ -36,7 +36,7 @@ def submitted(project: int, slug: str, track: Track, request: Request) -> Respon
     """
     try:
         items = items_of(request)
-        found = submit_items(
+        outcomes = submit_items(
             project=project, slug=slug, track=track, items=items, now=timezone.now()
         )
     except InvalidItems as error:
@@ -49,14 +49,14 @@ def submitted(project: int, slug: str, track: Track, request: Request) -> Respon
         "rules_version": track.version,
         "items": [
             {
-                "task_uuid": each.task_uuid or None,
-                "fate": each.fate.value,
-                "inbound": each.inbound,
-                "state": each.state or None,
-                "reason": each.reason,
-                "text": each.text,
+                "task_uuid": outcome.task_uuid or None,
+                "fate": outcome.fate.value,
+                "inbound": outcome.inbound,
+                "state": outcome.state or None,
+                "reason": outcome.reason,
+                "text": outcome.text,
             }
-            for each in found
+            for outcome in outcomes
         ],
     }
     return Response(answer)
@@ -106,10 +106,14 @@ class OutboundsView(SeedView):
     def get(self, request: Request, slug: str | None = None, prefix: str = "") -> Response:
         """List outbounds whose name begins with ``prefix``, in order of evaluation."""
         ruled = self.ruled(request, slug)
-        found: list[dict[str, Any]] = [
-            outbound_shown(number, each)
-            for number, each in enumerate(ruled.track.rules.outbounds, 1)
-            if each.name.startswith(prefix)
+        outbounds: list[dict[str, Any]] = [
+            outbound_shown(number, outbound)
+            for number, outbound in enumerate(ruled.track.rules.outbounds, 1)
+            if outbound.name.startswith(prefix)
         ]
-        answer = {"project": ruled.slug, "rules_version": ruled.track.version, "outbounds": found}
+        answer = {
+            "project": ruled.slug,
+            "rules_version": ruled.track.version,
+            "outbounds": outbounds,
+        }
         return Response(answer)

@@ -179,7 +179,7 @@ class SubmittedItemSerializer(serializers.Serializer[Any]):
     """Result of submitting one item."""
 
     task_uuid = serializers.UUIDField(allow_null=True)
-    fate = serializers.ChoiceField(choices=[each.value for each in SubmissionStatus])
+    fate = serializers.ChoiceField(choices=[status.value for status in SubmissionStatus])
     inbound = serializers.CharField()
     state = serializers.ChoiceField(choices=ItemState.choices, allow_null=True)
     reason = serializers.CharField(help_text=_("decision about a result"))
@@ -196,7 +196,7 @@ class SubmittedSerializer(serializers.Serializer[Any]):
 
 def _object(text: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None

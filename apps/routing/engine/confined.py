@@ -35,7 +35,7 @@ class ConfinedPath:
                 self._folder, self._below = folder, given
                 break
             # The path may use the folder's configured name or its resolved one (without links).
-            named = [each for each in (folder, folder.resolve()) if given.is_relative_to(each)]
+            named = [base for base in (folder, folder.resolve()) if given.is_relative_to(base)]
             if named and given != PurePosixPath(named[0]):
                 self._folder, self._below = folder, given.relative_to(named[0])
                 break

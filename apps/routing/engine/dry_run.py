@@ -334,7 +334,7 @@ def _message(
 
 def _target(outbound: Outbound) -> dict[str, str]:
     """Return the names and the URL of the outbound's target, with secrets masked."""
-    found = {name: outbound.init.get(name) for name in _NAMES}
-    explained = {name: value for name, value in found.items() if isinstance(value, str) and value}
+    values = {name: outbound.init.get(name) for name in _NAMES}
+    explained = {name: value for name, value in values.items() if isinstance(value, str) and value}
     url = outbound.init.get("url")
     return explained | ({"url": masked(url)} if isinstance(url, str) else {})

@@ -115,7 +115,7 @@ class OutboundExplanation:
 
     def as_dict(self) -> dict[str, Any]:
         """Return a JSON-serializable dict."""
-        told = self.selectors
+        selectors = self.selectors
         return {
             "place": self.place,
             "name": self.name,
@@ -125,7 +125,9 @@ class OutboundExplanation:
             "matches": self.matches,
             "disabled": self.disabled,
             "was_here": self.was_here,
-            "selectors": None if told is None else [one.as_dict() for one in told],
+            "selectors": None
+            if selectors is None
+            else [selector.as_dict() for selector in selectors],
         }
 
 
@@ -168,9 +170,9 @@ class MessageExplanation:
 
     def as_dict(self) -> dict[str, Any]:
         """Return a JSON-serializable dict; ``cut`` is true if the message was truncated."""
-        told = {name: getattr(self, name) for name in self.__slots__ if name != "cls"}
+        values = {name: getattr(self, name) for name in self.__slots__ if name != "cls"}
         message, cut = shortened(self.message, MOST_OF_MESSAGE, MOST_OF_TEXT)
-        return told | {"class": self.cls, "message": message, "cut": cut}
+        return values | {"class": self.cls, "message": message, "cut": cut}
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,7 @@ class ItemExplanation:
             "known": self.known and _known(self.known),
             "result": self.result and asdict(self.result),
             "decision": self.decision and _decision(self.decision),
-            "outbounds": [one.as_dict() for one in self.outbounds],
+            "outbounds": [outbound.as_dict() for outbound in self.outbounds],
             "message": self.message and self.message.as_dict(),
         }
 

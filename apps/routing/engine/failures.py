@@ -188,12 +188,14 @@ class FailureFile:
             with self._lock(folder, 0.0, ".pack"):
                 older = self._older(folder)
                 newest = sorted({number for number, _ in older}, reverse=True)[: self._kept]
-                gone = [each for each in older if each[0] not in newest or each[1].endswith(".tmp")]
+                gone = [
+                    entry for entry in older if entry[0] not in newest or entry[1].endswith(".tmp")
+                ]
                 for _, name in gone:
                     os.unlink(name, dir_fd=folder)
-                for each in older if self._compress else ():
-                    if each not in gone and not each[1].endswith(".gz"):
-                        _pack(folder, each[1])
+                for entry in older if self._compress else ():
+                    if entry not in gone and not entry[1].endswith(".gz"):
+                        _pack(folder, entry[1])
         except FailureFileError:
             return
         except OSError as error:
@@ -204,8 +206,8 @@ class FailureFile:
     def _older(self, folder: int) -> list[tuple[int, str]]:
         """Return (number, name) of each rotated, compressed or temporary file, in order."""
         pattern = re.compile(re.escape(self._place.name) + r"\.([0-9]{6,})(?:\.gz(?:\.tmp)?)?")
-        found = (pattern.fullmatch(name) for name in os.listdir(folder))
-        return sorted((int(match[1]), match[0]) for match in found if match)
+        matches = (pattern.fullmatch(name) for name in os.listdir(folder))
+        return sorted((int(match[1]), match[0]) for match in matches if match)
 
     @contextlib.contextmanager
     def _lock(self, folder: int, seconds: float, suffix: str = "") -> Iterator[None]:
@@ -248,9 +250,9 @@ def _mend(descriptor: int) -> int:
     end = size
     while end:
         begin = max(0, end - _BLOCK_BYTES)
-        found = os.pread(descriptor, end - begin, begin).rfind(b"\n")
-        if found >= 0:
-            end = begin + found + 1
+        newline = os.pread(descriptor, end - begin, begin).rfind(b"\n")
+        if newline >= 0:
+            end = begin + newline + 1
             break
         end = begin
     if end < size:
@@ -278,8 +280,8 @@ def _pack(folder: int, name: str) -> None:
                 shutil.copyfileobj(source, zipped, _BLOCK_BYTES)
             target.flush()
             # Keep the modification time: readers select files by their age.
-            found = os.fstat(source.fileno())
-            os.utime(target.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
+            status = os.fstat(source.fileno())
+            os.utime(target.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
             os.fsync(target.fileno())
         failpoints.hit("routing.failures_packed")
         os.rename(new, packed, src_dir_fd=folder, dst_dir_fd=folder)

@@ -54,8 +54,8 @@ def _texts(items: Iterable[Mapping[str, Any]]) -> set[str]:
 
     Written without ``values_of`` for speed: it runs for each item and takes a third of the time.
     """
-    found: set[str] = set()
-    add = found.add
+    texts: set[str] = set()
+    add = texts.add
     for item in items:
         waiting: list[Iterable[Any]] = [item.values()]
         # The list grows while it is iterated.
@@ -70,16 +70,16 @@ def _texts(items: Iterable[Mapping[str, Any]]) -> set[str]:
                     waiting.append(value)
                 elif kind is int or kind is float:
                     add(str(value))
-    found.discard("")
-    return found
+    texts.discard("")
+    return texts
 
 
 def joined(parts: Iterable[bytes]) -> bytes:
     """Merge several results of ``fingerprints`` into one without duplicates."""
-    found: set[bytes] = set()
+    values: set[bytes] = set()
     for part in parts:
-        found.update(part[at : at + BYTES] for at in range(0, len(part), BYTES))
-    return b"".join(found)
+        values.update(part[at : at + BYTES] for at in range(0, len(part), BYTES))
+    return b"".join(values)
 
 
 def _code(value: str) -> int:

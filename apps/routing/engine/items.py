@@ -198,13 +198,13 @@ def _int(text: str) -> int:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Item:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
         twice = next(
             name for name, count in Counter(name for name, _ in pairs).items() if count > 1
         )
         raise ItemError("duplicate_key", f"the key {twice[:100]!r} is there twice")
-    return found
+    return mapping
 
 
 # --- validation -----------------------------------------------------------------------------------

@@ -281,8 +281,8 @@ class Life:
         )
 
     def _failback(self, index: int) -> int | None:
-        found = self._index.get(self._outbounds[index].failback)
-        return None if found == index or found in self._off else found
+        target = self._index.get(self._outbounds[index].failback)
+        return None if target == index or target in self._off else target
 
     def _place(
         self, case: _Case, wanted: int, counters: Counters, skip: frozenset[int], reason: Reason
@@ -298,13 +298,13 @@ class Life:
             if outbound.overflow is Overflow.HOLD:
                 return case.hold(outbound, after)
             skip |= {index}
-            found = None
+            target = None
             if case.before.routed_count < self._most_routings:
-                found = self._first(case.item, skip)
-            if found is None:
+                target = self._first(case.item, skip)
+            if target is None:
                 # No other outbound matches: wait for the first one instead of failing.
                 return case.hold(self._outbounds[wanted], counters)
-            index, after, reason = found, self._moved(case, found), Reason.NEXT
+            index, after, reason = target, self._moved(case, target), Reason.NEXT
 
 
 # Not frozen: one is created for each item, and creating a frozen one takes three times as long.

@@ -200,20 +200,20 @@ def problems(outbound: Outbound) -> list[Problem]:
     A reserved name is only a warning, because the seed's own example takes ``outbound``.
     """
     place = outbound.place or f"outbound {outbound.name}"
-    found: list[Problem] = []
+    result: list[Problem] = []
     for where, names in (("task_params", outbound.task_params or ()), ("", outbound.constants)):
         for name in names:
             if name in BUILT_IN:
                 text = f"{name!r} is a key of the router, whose value goes before this one"
-                found.append(Problem(place, "reserved_name", text, warning=True))
+                result.append(Problem(place, "reserved_name", text, warning=True))
             elif where and name in outbound.constants:
                 text = f"{name!r} is taken from the item and a constant; the constant counts"
-                found.append(Problem(place, "shadowed_name", text, warning=True))
+                result.append(Problem(place, "shadowed_name", text, warning=True))
     if TASK_RESULT in outbound.constants or TASK_RESULT in (outbound.task_params or ()):
         text = "'task_result' in a message may come back as the result of the attempt"
-        found.append(Problem(place, "reserved_name", text, warning=True))
+        result.append(Problem(place, "reserved_name", text, warning=True))
     try:
         check_item(outbound.constants)
     except ItemError as error:
-        found.append(Problem(place, "bad_constant", f"a constant is nothing for JSON: {error}"))
-    return found
+        result.append(Problem(place, "bad_constant", f"a constant is nothing for JSON: {error}"))
+    return result

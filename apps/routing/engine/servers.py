@@ -39,14 +39,14 @@ def read_ports(text: str) -> Ports:
 
     Raises ``ValueError`` with a readable reason.
     """
-    found = _ALLOWED.fullmatch(text)
-    if found is None:
+    matched = _ALLOWED.fullmatch(text)
+    if matched is None:
         raise ValueError(f"{text[:60]!r} is not understood; use 0.0.0.0:8517-8526 or [::1]:8526")
     try:
-        address = str(ipaddress.ip_address(found[1]))
+        address = str(ipaddress.ip_address(matched[1]))
     except ValueError:
-        raise ValueError(f"{found[1][:60]!r} is no address") from None
-    least, most = int(found[2]), int(found[3] or found[2])
+        raise ValueError(f"{matched[1][:60]!r} is no address") from None
+    least, most = int(matched[2]), int(matched[3] or matched[2])
     if not 1 <= least <= most <= MAX_PORT:
         raise ValueError(f"{text[:60]!r}: ports are 1 to {MAX_PORT}, the smaller one first")
     return Ports(address, least, most)
@@ -71,7 +71,11 @@ def refusal(server: Server, allowed: Iterable[Ports]) -> str:
     except ValueError as error:
         return str(error)
     allowed = list(allowed)
-    if any(each.address == address and each.least <= server.port <= each.most for each in allowed):
+    if any(
+        allowed_range.address == address
+        and allowed_range.least <= server.port <= allowed_range.most
+        for allowed_range in allowed
+    ):
         return ""
     places = ", ".join(map(str, allowed)) or "nothing"
     return (

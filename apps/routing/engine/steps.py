@@ -95,5 +95,5 @@ def cut(steps: Sequence[Step]) -> list[Step]:
     if len(steps) <= MOST:
         return list(steps)
     middle = steps[HEAD:-TAIL]
-    gone = sum(int(each.detail) if each.kind == StepKind.CUT else 1 for each in middle)
+    gone = sum(int(step.detail) if step.kind == StepKind.CUT else 1 for step in middle)
     return [*steps[:HEAD], Step(middle[0].at_ms, StepKind.CUT, "", str(gone)), *steps[-TAIL:]]

@@ -113,7 +113,7 @@ def web_entrances(track: Track) -> list[CompiledInbound]:
     named = [entrance for entrance in track.entrances.values() if entrance.rule.cls == HTTP]
     if not named:
         return [CompiledInbound(IMPLICIT, Chain(), compile_rules([(IMPLICIT.name, ())]))]
-    return [each for each in named if not each.rule.disable]
+    return [entrance for entrance in named if not entrance.rule.disable]
 
 
 def enter(entrances: Sequence[CompiledInbound], item: Item) -> ConvertedItem:

@@ -107,7 +107,7 @@ class RedisBuckets:
         for start in range(0, len(values), _MOST_KEYS):
             part = values[start : start + _MOST_KEYS]
             arguments: list[str | int] = [repr(self._rate), repr(self._burst), now]
-            arguments += [wanted[one] for one in part]
+            arguments += [wanted[bucket] for bucket in part]
             try:
                 answer = self._script(
                     keys=[self._prefix + _short(value) for value in part], args=arguments

@@ -92,11 +92,11 @@ def compile_track(rules: RuleSet, version: int = 0) -> Track:
     problems: list[Problem] = []
     entrances = {}
     for inbound in rules.inbounds:
-        chain, found = build_chain(inbound.convert)
+        chain, chain_problems = build_chain(inbound.convert)
         problems += [
-            replace(each, place=f"inbound {inbound.name}: {each.place}")
-            for each in found
-            if not each.warning
+            replace(problem, place=f"inbound {inbound.name}: {problem.place}")
+            for problem in chain_problems
+            if not problem.warning
         ]
         selectors = _compile("inbound", [(inbound.name, inbound.selector)], problems)
         if selectors is not None:

@@ -85,9 +85,9 @@ def outbound_counts(project: int) -> list[OutboundCounts]:
         .values_list("outbound", "what")
         .annotate(total=Sum("amount"))
     )
-    for outbound, what, total in rows:
+    for outbound, counter, total in rows:
         if total:
-            counts.setdefault(outbound, {})[what] = total
+            counts.setdefault(outbound, {})[counter] = total
     return [OutboundCounts(name, counts[name]) for name in sorted(counts)]
 
 
@@ -130,8 +130,8 @@ def reconcile_items(project: int) -> Reconciliation:
         .annotate(total=Count("id"))
     )
     counted: dict[str, dict[str, Any]] = {"counter": {}, "rows": {}}
-    for kind, what, total in counters.union(rows, all=True):
-        counted[kind][what] = total
+    for kind, counter, total in counters.union(rows, all=True):
+        counted[kind][counter] = total
     return Reconciliation(_accounting(counted["counter"]), counted["rows"])
 
 

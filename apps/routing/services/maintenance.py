@@ -65,8 +65,8 @@ def _fold() -> int:
         rows.values_list("id", "project_id", "inbound", "outbound", "what", "amount")[:MOST_CHANGES]
     )
     sums: Counter[CounterKey] = Counter()
-    for _, project, inbound, outbound, what, amount in changes:
-        sums[project, inbound, outbound, what] += amount
+    for _, project, inbound, outbound, counter, amount in changes:
+        sums[project, inbound, outbound, counter] += amount
     if len(changes) < FEWEST_CHANGES or len(changes) < 2 * len(sums):
         return 0
     CounterChange.objects.filter(pk__in=[change[0] for change in changes]).delete()

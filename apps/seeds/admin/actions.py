@@ -64,7 +64,7 @@ class FrontierActions(FrontierScope):
         """Delete a seed after confirmation, so that its key counts as new."""
         frontier, key = self.frontier(request, pk, Role.OPERATOR), request.POST.get("key", "")
         segment = self._segment(request.POST.get("segment", ""))
-        asked = ask_first(
+        confirmation = ask_first(
             request,
             verb=_("Forget"),
             loss=_("The state of this seed is deleted, and its key counts as new."),
@@ -72,8 +72,8 @@ class FrontierActions(FrontierScope):
             names=[key],
             back=reverse("admin:seeds_frontier_look_up", args=[frontier.pk]),
         )
-        if asked is not None:
-            return asked
+        if confirmation is not None:
+            return confirmation
         text = _("Forgotten: its key counts as new.")
         return self._seed(request, pk, services.forget, "forget", text)
 
@@ -110,8 +110,8 @@ class FrontierActions(FrontierScope):
     def drop_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Show what a segment contains (GET), then delete it (POST)."""
         frontier = self.frontier(request, pk, Role.EDITOR)
-        asked = request.POST if request.method == "POST" else request.GET
-        segment = self._segment(asked.get("segment", ""))
+        parameters = request.POST if request.method == "POST" else request.GET
+        segment = self._segment(parameters.get("segment", ""))
         if request.method == "POST":
             arguments = {"segment": segment, "leased_too": "leased_too" in request.POST}
             return self._start(request, frontier, OperationKind.DROP, arguments)
@@ -140,8 +140,10 @@ class FrontierActions(FrontierScope):
     def export_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Export all seeds, or those of one segment; show an error if the seed service is down."""
         frontier = self.frontier(request, pk)
-        asked = request.GET.get("segment")
-        query = {"gzip": "true"} if asked is None else {"segment": self._segment(asked)}
+        segment_text = request.GET.get("segment")
+        query = (
+            {"gzip": "true"} if segment_text is None else {"segment": self._segment(segment_text)}
+        )
         try:
             services.show_segments(frontier, timeout=PATIENCE_SECONDS)
         except REFUSALS as error:

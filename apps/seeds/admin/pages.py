@@ -42,8 +42,8 @@ class FrontierPages(FrontierScope):
         """Look up a URL. It is sent by POST, so that it is not part of the page's address."""
         frontier = self.frontier(request, pk)
         context = self.page_context(request, frontier, "look_up", _("Look up a URL"))
-        asked = request.POST if request.method == "POST" else None
-        form = look_up.SeedLookUpForm(asked, frontier=frontier)
+        form_data = request.POST if request.method == "POST" else None
+        form = look_up.SeedLookUpForm(form_data, frontier=frontier)
         if form.is_bound and form.is_valid():
             try:
                 context["answer"] = look_up.look_up(form, timezone.now())
@@ -56,8 +56,8 @@ class FrontierPages(FrontierScope):
         """Add typed seeds; another button of the page imports a file."""
         frontier = self.frontier(request, pk, Role.OPERATOR)
         context = self.page_context(request, frontier, "seeds", _("Add seeds"))
-        asked = request.POST if request.method == "POST" else None
-        form = seed_forms.AddSeedsForm(asked, frontier=frontier)
+        form_data = request.POST if request.method == "POST" else None
+        form = seed_forms.AddSeedsForm(form_data, frontier=frontier)
         if form.is_bound and form.is_valid():
             now = timezone.now()
             seeds = [form.seed(line, now) for line in form.cleaned_data["seeds"]]

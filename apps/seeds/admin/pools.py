@@ -268,6 +268,6 @@ def _counts(pool: Any) -> list[dict[str, Any]]:
     }
     tones = {"at_hand": "cy-success" if pool.at_hand else "cy-danger"}
     return [
-        {"name": name, "count": getattr(pool, what), "tone": tones.get(what, "")}
-        for what, name in names.items()
+        {"name": name, "count": getattr(pool, counter), "tone": tones.get(counter, "")}
+        for counter, name in names.items()
     ]

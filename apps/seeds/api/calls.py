@@ -110,9 +110,9 @@ class SeedCallsMixin:
         """
         frontier = self.get_object()
         body = read_as(FinishesBody, request.data)
-        finishes, found = finishes_of(body)
+        finishes, found_seeds = finishes_of(body)
         owner = owner_of(request, OwnerField().run_validation(body.owner))
-        done = asker(frontier, owner).finish(finishes, found)
+        done = asker(frontier, owner).finish(finishes, found_seeds)
         return Response(
             {
                 "answers": [shown_finish(answer) for answer in done.answers],
@@ -159,12 +159,12 @@ class SeedCallsMixin:
         """
         frontier = self.get_object()
         if request.method == "GET":
-            asked: Any = [request.query_params.dict()] if request.query_params else []
+            seeds: Any = [request.query_params.dict()] if request.query_params else []
         else:
-            asked = request.data if isinstance(request.data, list) else [request.data]
-            asked = [question for question in asked if question != {}]
-        check_number(asked, "non_field_errors", MAX_LOOK_UPS)
-        return Response({"results": looked_up(frontier, asked)})
+            seeds = request.data if isinstance(request.data, list) else [request.data]
+            seeds = [question for question in seeds if question != {}]
+        check_number(seeds, "non_field_errors", MAX_LOOK_UPS)
+        return Response({"results": looked_up(frontier, seeds)})
 
     @extend_schema(
         request=GrabSerializer, responses={200: GrabbedSerializer, 202: GrabbedSerializer}

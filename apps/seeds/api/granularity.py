@@ -116,15 +116,15 @@ class GranularityMixin:
         Exact up to 200,000 seeds; of a larger frontier, a sample of this size is examined.
         """
         frontier = self.get_object()
-        asked: dict[str, Any] = {
+        changes: dict[str, Any] = {
             name: request.query_params[name] for name in _NAMES if name in request.query_params
         }
-        if "ignored_parameters" in asked:
-            asked["ignored_parameters"] = request.query_params.getlist("ignored_parameters")
-        if not asked:
+        if "ignored_parameters" in changes:
+            changes["ignored_parameters"] = request.query_params.getlist("ignored_parameters")
+        if not changes:
             rules = {name: getattr(frontier, name) for name in _NAMES}
             return Response({"rules": rules, "preview": None})
-        preview = services.preview_granularity(frontier, **checked(RulesSerializer, asked))
+        preview = services.preview_granularity(frontier, **checked(RulesSerializer, changes))
         rules = {name: getattr(preview.grouping, name) for name in _NAMES}
         return Response({"rules": rules, "preview": _shown(preview)})
 

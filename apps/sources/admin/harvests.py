@@ -73,11 +73,11 @@ class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
         css: ClassVar = {"all": ["dashboard/dashboard.css", "jobs/jobs.css"]}
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        found: list[str] = []
+        names: list[str] = []
         for _title, options in self.fieldsets:
             for option in options["fields"]:
-                found += [option] if isinstance(option, str) else option
-        return tuple(found)
+                names += [option] if isinstance(option, str) else option
+        return tuple(names)
 
     @display(description=_("source"), ordering="source")
     def source_of(self, harvest: Harvest) -> SafeString:

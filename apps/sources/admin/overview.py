@@ -141,7 +141,7 @@ class SourceRow:
     @property
     def notes(self) -> list[str]:
         """Remarks of the newest import."""
-        return [note_text(each) for each in (self.harvest.notes if self.harvest else [])]
+        return [note_text(note) for note in (self.harvest.notes if self.harvest else [])]
 
     @property
     def line(self) -> OffsetChart | None:
@@ -193,23 +193,23 @@ class SourcesOverview:
     def totals(self) -> dict[str, int]:
         """Totals over the newest imports of all sources."""
         names = ("read", "published", "filtered", "re_read", "refused")
-        found = [each.harvest for each in self.lines if each.harvest is not None]
-        return {name: sum(getattr(each, name) for each in found) for name in names}
+        harvests = [line.harvest for line in self.lines if line.harvest is not None]
+        return {name: sum(getattr(harvest, name) for harvest in harvests) for name in names}
 
     @property
     def some_idle(self) -> bool:
         """Whether any source can be started."""
-        return any(each.may_start for each in self.lines)
+        return any(line.may_start for line in self.lines)
 
     @property
     def some_busy(self) -> bool:
         """Whether any source can be stopped."""
-        return any(each.is_busy for each in self.lines)
+        return any(line.is_busy for line in self.lines)
 
 
 def overview(project: Project, now: datetime) -> SourcesOverview:
     """Load the overview of a project in a fixed number of queries."""
-    lines = [SourceRow(each, now) for each in statuses(project.pk)]
+    lines = [SourceRow(status, now) for status in statuses(project.pk)]
     row = (
         Configuration.objects.filter(kind=KIND, project=project)
         .select_related("active", "project")
@@ -221,37 +221,41 @@ def overview(project: Project, now: datetime) -> SourcesOverview:
 
 
 def _problems(lines: list[SourceRow], collectors: int) -> list[SourceProblem]:
-    found = []
-    waiting = [each.name for each in lines if each.activity == SourceActivity.QUEUED]
+    problems = []
+    waiting = [line.name for line in lines if line.activity == SourceActivity.QUEUED]
     if not collectors and lines:
         text = _("No collector is running. Imports begin when one is started.")
         detail = _("Waiting: %(names)s") % {"names": ", ".join(waiting)} if waiting else ""
-        found.append(SourceProblem("danger", "cloud_off", text, detail))
-    for each in lines:
-        state, harvest = each.state, each.harvest
+        problems.append(SourceProblem("danger", "cloud_off", text, detail))
+    for line in lines:
+        state, harvest = line.state, line.harvest
         # A failed source that is now disabled or no longer configured is not a problem.
-        wanted = each.activity not in ("off", "gone")
+        wanted = line.activity not in ("off", "gone")
         if wanted and harvest is not None and harvest.state == HarvestState.FAILED:
             text = _("%(name)s failed. Start it to resume the import.")
             detail = harvest.error or (state.problem if state is not None else "")
-            found.append(
-                SourceProblem("danger", "error", text % {"name": each.name}, detail, each.name)
+            problems.append(
+                SourceProblem("danger", "error", text % {"name": line.name}, detail, line.name)
             )
         elif state is not None and state.waiting_for:
-            text = _("%(name)s is waiting and will continue automatically.") % {"name": each.name}
-            found.append(SourceProblem("warning", "hourglass", text, state.waiting_for, each.name))
-        elif each.is_quiet:
-            text = _("%(name)s has read no records for five minutes.") % {"name": each.name}
-            found.append(SourceProblem("warning", "hourglass", text, source=each.name))
-        if harvest is not None and not harvest.counts["balanced"]:
-            text = _("%(name)s: records are not all accounted for.") % {"name": each.name}
-            found.append(SourceProblem("danger", "warning", text, str(harvest.counts), each.name))
-        if any(note.get("code") in ("shrunk", "replaced") for note in _notes(harvest)):
-            text = _("%(name)s has fewer or other records than before.") % {"name": each.name}
-            found.append(
-                SourceProblem("warning", "trending_down", text, " ".join(each.notes), each.name)
+            text = _("%(name)s is waiting and will continue automatically.") % {"name": line.name}
+            problems.append(
+                SourceProblem("warning", "hourglass", text, state.waiting_for, line.name)
             )
-    return found
+        elif line.is_quiet:
+            text = _("%(name)s has read no records for five minutes.") % {"name": line.name}
+            problems.append(SourceProblem("warning", "hourglass", text, source=line.name))
+        if harvest is not None and not harvest.counts["balanced"]:
+            text = _("%(name)s: records are not all accounted for.") % {"name": line.name}
+            problems.append(
+                SourceProblem("danger", "warning", text, str(harvest.counts), line.name)
+            )
+        if any(note.get("code") in ("shrunk", "replaced") for note in _notes(harvest)):
+            text = _("%(name)s has fewer or other records than before.") % {"name": line.name}
+            problems.append(
+                SourceProblem("warning", "trending_down", text, " ".join(line.notes), line.name)
+            )
+    return problems
 
 
 def _notes(harvest: Harvest | None) -> list[dict[str, Any]]:

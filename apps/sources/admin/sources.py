@@ -184,19 +184,19 @@ class SourceAdmin(ChosenProjectAdmin):
         name = request.POST.get("name", "")
 
         def look() -> str:
-            found = preview(
+            plan_preview = preview(
                 project_id=choice.project.pk, name=name, networks=settings.SOURCES_ALLOWED_NETWORKS
             )
             values = {
                 "name": name,
-                "total": f"{found.total:,}",
-                "batches": f"{found.batches:,}",
-                "new": f"{found.new:,}",
-                "again": f"{found.re_read:,}",
+                "total": f"{plan_preview.total:,}",
+                "batches": f"{plan_preview.batches:,}",
+                "new": f"{plan_preview.new:,}",
+                "again": f"{plan_preview.re_read:,}",
             }
-            if not found.counted:
+            if not plan_preview.counted:
                 text = _("%(name)s has %(total)s records. The number of new ones is unknown.")
-            elif found.resumed:
+            elif plan_preview.resumed:
                 text = _("%(name)s would resume: %(batches)s batches, %(new)s new records.")
             else:
                 text = _(
@@ -204,7 +204,7 @@ class SourceAdmin(ChosenProjectAdmin):
                     "imported records, of %(total)s in total."
                 )
             message = text % values
-            if found.shrunk:
+            if plan_preview.shrunk:
                 message += " " + _("The source has fewer records than before.")
             return message
 
@@ -216,13 +216,15 @@ class SourceAdmin(ChosenProjectAdmin):
         name = request.POST.get("name", "")
 
         def ask() -> str:
-            found = service(
+            outcomes = service(
                 project_id=choice.project.pk,
                 names=[name] if name else None,
                 actor=person_of(request),
                 now=timezone.now(),
             )
-            changed = [each.name for each in found if each.became is not CommandOutcome.ALREADY]
+            changed = [
+                outcome.name for outcome in outcomes if outcome.became is not CommandOutcome.ALREADY
+            ]
             return f"{', '.join(changed)}: {word}" if changed else _("No changes needed.")
 
         _show_result(request, ask)

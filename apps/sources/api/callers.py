@@ -37,11 +37,11 @@ def sourced_project(request: Request, role: Role, slug: str | None) -> SourcePro
     if slug is not None:
         rows = rows.filter(project__slug=slug)
     mine = rows if everybody else rows.visible_to(request.user, role)
-    found = list(mine.values_list("project_id", "project__slug")[:2])
-    if len(found) > 1:
+    projects = list(mine.values_list("project_id", "project__slug")[:2])
+    if len(projects) > 1:
         raise SourceProjectNeeded
-    if found:
-        return SourceProject(*found[0])
+    if projects:
+        return SourceProject(*projects[0])
     # Explain the refusal without revealing projects that the caller cannot see.
     if slug is not None:
         named = Project.objects.filter(slug=slug)

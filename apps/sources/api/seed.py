@@ -92,13 +92,13 @@ class StatusView(SeedView):
     def get(self, request: Request, slug: str | None = None) -> Response:
         """Return every source with its progress, and whether any is active."""
         sourced = self.sourced(request, slug)
-        found = statuses(sourced.project)
-        busy = [each.name for each in found if each.state and each.state.activity in BUSY]
+        rows = statuses(sourced.project)
+        busy = [row.name for row in rows if row.state and row.state.activity in BUSY]
         answer = {
             "project": sourced.slug,
             "running": bool(busy),
             "running_sources": busy,
-            "sources": [source_shown(each) for each in found],
+            "sources": [source_shown(row) for row in rows],
         }
         return Response(answer)
 
@@ -136,8 +136,8 @@ class CrawlStartView(SeedView):
         """Start one source, or every enabled one."""
         sourced = self.sourced(request, slug)
         with named_by("source"):
-            found = start(project_id=sourced.project, **self.asked(request))
-        return _command_response(sourced, found)
+            outcomes = start(project_id=sourced.project, **self.asked(request))
+        return _command_response(sourced, outcomes)
 
 
 class CrawlStopView(SeedView):
@@ -149,8 +149,8 @@ class CrawlStopView(SeedView):
         """Stop one source, or all, after the current batch."""
         sourced = self.sourced(request, slug)
         with named_by("source"):
-            found = stop(project_id=sourced.project, **self.asked(request))
-        return _command_response(sourced, found)
+            outcomes = stop(project_id=sourced.project, **self.asked(request))
+        return _command_response(sourced, outcomes)
 
 
 class ConsumeView(SeedView):
@@ -210,5 +210,5 @@ def _query(request: Request) -> dict[str, Any]:
 
 
 def _command_response(sourced: SourceProject, found: list[SourceCommand]) -> Response:
-    results = [{"name": each.name, "became": each.became.value} for each in found]
+    results = [{"name": outcome.name, "became": outcome.became.value} for outcome in found]
     return Response({"project": sourced.slug, "sources": results})

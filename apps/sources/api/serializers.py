@@ -149,7 +149,7 @@ class AskedSerializer(serializers.Serializer[Any]):
     """Result of a start or stop for each source."""
 
     name = serializers.CharField()
-    became = serializers.ChoiceField(choices=[each.value for each in CommandOutcome])
+    became = serializers.ChoiceField(choices=[outcome.value for outcome in CommandOutcome])
 
 
 class SourceNameSerializer(serializers.Serializer[Any]):

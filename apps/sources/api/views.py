@@ -83,9 +83,9 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
     @extend_schema(responses=SourceProjectDetailSerializer)
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """List every source with its newest import."""
-        found = self.get_object()
-        data = SourceProjectSerializer(found).data
-        data["sources"] = [source_shown(each) for each in statuses(found.home_id)]
+        project = self.get_object()
+        data = SourceProjectSerializer(project).data
+        data["sources"] = [source_shown(row) for row in statuses(project.home_id)]
         return Response(data)
 
     @extend_schema(request=NamesSerializer, responses=AskedSerializer(many=True), filters=False)
@@ -124,10 +124,10 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
         """Return what a start would read: asks the API for its total, changes nothing."""
         project = self.get_object().home_id
         values = _valid(SourceNameSerializer(data=request.data))
-        found = preview(
+        dry_run_result = preview(
             project_id=project, name=values["name"], networks=settings.SOURCES_ALLOWED_NETWORKS
         )
-        return Response({**asdict(found), "new": found.new})
+        return Response({**asdict(dry_run_result), "new": dry_run_result.new})
 
     @extend_schema(parameters=[QueueSerializer], responses=SizeSerializer, filters=False)
     @action(detail=True, methods=["get"], url_path="queue-size", pagination_class=None)
@@ -164,14 +164,19 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
         """
         values = _valid(RecordLeaseSerializer(data=request.data))
         queue = self._queue(values)
-        found = lease_records(
+        lease_result = lease_records(
             queue=queue,
             count=values["count"],
             seconds=values["seconds"],
             holder=self.person.get_username(),
             now=timezone.now(),
         )
-        return _records(queue, found.records, lease=found.lease, deadline_at=found.deadline_at)
+        return _records(
+            queue,
+            lease_result.records,
+            lease=lease_result.lease,
+            deadline_at=lease_result.deadline_at,
+        )
 
     @extend_schema(request=EndLeaseSerializer, responses=EndedSerializer, filters=False)
     @action(detail=True, methods=["post"], pagination_class=None)
@@ -191,13 +196,15 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
         project = self.get_object().home_id
         values = _valid(NamesSerializer(data=request.data))
         with named_by("sources"):
-            found = service(
+            outcomes = service(
                 project_id=project,
                 names=values.get("sources"),
                 actor=self.person,
                 now=timezone.now(),
             )
-        return Response([{"name": each.name, "became": each.became.value} for each in found])
+        return Response(
+            [{"name": outcome.name, "became": outcome.became.value} for outcome in outcomes]
+        )
 
     def _end(self, request: Request, service: Any) -> Response:
         project = self.get_object().home_id

@@ -165,8 +165,8 @@ class HarvestWorker:
 
     def source(self) -> Source:
         """Return the current settings; the last known ones if the entry was removed."""
-        found = self._known()
-        return found.source if found is not None else self._first.source
+        current = self._known()
+        return current.source if current is not None else self._first.source
 
     def stop_reason(self) -> EndReason | None:
         """Return why the import should end, or None. Raises ``SourceLeaseLost``."""
@@ -174,9 +174,9 @@ class HarvestWorker:
             raise SourceLeaseLost("the lease could not be renewed")
         if self._stopping.is_set():
             return EndReason.SHUTDOWN
-        found = self._known()
+        current = self._known()
         return end_reason(
-            found.source if found is not None else None,
+            current.source if current is not None else None,
             self._first.source,
             stopping=self.asked_to_stop,
         )

@@ -20,7 +20,7 @@ def as_items(
     IDs, and of equal names the first is stored.
     """
     producer = f"source:{project_id}/{source}"
-    found = []
+    items = []
     for part in _cut(messages):
         lines = [b'["",' + message.body + b"]" for message in part]
         packed, size = pack(lines)
@@ -36,8 +36,8 @@ def as_items(
             at=at,
             once=f"{producer}/{name}",
         )
-        found.append(Outgoing(encode(batch), key=topology.ITEMS.name))
-    return found
+        items.append(Outgoing(encode(batch), key=topology.ITEMS.name))
+    return items
 
 
 def _cut(messages: Sequence[Outgoing]) -> Iterator[list[Outgoing]]:

@@ -141,22 +141,22 @@ class Harvester:
     def _plan(self) -> Checkpoint | HarvestResult:
         source = self._context.source()
         total = self._wait(self._client.total())
-        found = plan(
+        harvest_plan = plan(
             self._marker,
             total,
             source.batch_size,
             reset_when_shrunk=source.shrunk is ShrinkPolicy.RESET,
         )
-        if found.shrunk:
+        if harvest_plan.shrunk:
             before = self._marker.total if self._marker.total is not None else self._marker.start
             self._notes.append({"code": "shrunk", "from": before, "to": total})
-        if found.checkpoint is None:
-            why = found.why or EndReason.NOTHING
-            empty = Marker() if found.shrunk and why is EndReason.NOTHING else None
+        if harvest_plan.checkpoint is None:
+            why = harvest_plan.why or EndReason.NOTHING
+            empty = Marker() if harvest_plan.shrunk and why is EndReason.NOTHING else None
             return HarvestResult(why, empty, total, notes=self._notes)
-        self._at = found.checkpoint
-        self._context.planned(found.checkpoint, self._notes)
-        return found.checkpoint
+        self._at = harvest_plan.checkpoint
+        self._context.planned(harvest_plan.checkpoint, self._notes)
+        return harvest_plan.checkpoint
 
     def _batches(self, at: Checkpoint, gaps: list[Gap]) -> EndReason:
         ahead = _Prefetcher(self._client, self._context, windows(at))
@@ -176,12 +176,12 @@ class Harvester:
         if at is None:
             raise AssertionError("a batch without a plan")
         records = page.records[:size]
-        found = self._sort(records, offset)
-        self._overlap(offset, len(records), found)
-        self._send(found)
+        batch = self._sort(records, offset)
+        self._overlap(offset, len(records), batch)
+        self._send(batch)
         after = advanced(at)
-        expired = at.expired + 1 if found.expired else 0
-        after = replace(after, expired=expired, top=found.ids if offset == at.start else at.top)
+        expired = at.expired + 1 if batch.expired else 0
+        after = replace(after, expired=expired, top=batch.ids if offset == at.start else at.top)
         gaps = (
             []
             if len(records) == size
@@ -191,7 +191,7 @@ class Harvester:
         over = at.first and 0 < most <= expired
         if over and offset > at.end:
             gaps.append(Gap(at.end, offset - 1, "expired"))
-        self._context.moved(after, found.counts, gaps)
+        self._context.moved(after, batch.counts, gaps)
         self._at = after
         hit("sources.after_checkpoint")
         return EndReason.EXPIRED if over else None
@@ -248,13 +248,13 @@ class Harvester:
             if not page.records:
                 break
             self._known = frozenset(at.unmarked)
-            found = self._sort(page.records, None)
-            repeats = repeats + 1 if marked and found.known == len(page.records) else 0
+            batch = self._sort(page.records, None)
+            repeats = repeats + 1 if marked and batch.known == len(page.records) else 0
             if repeats >= _MOST_REPEATS:
                 raise ApiFailed("the API returns the same records after they were marked", "marks")
-            self._send(found)
-            at = replace(at, unmarked=found.ids, total=total or 0)
-            self._context.moved(at, found.counts, ())
+            self._send(batch)
+            at = replace(at, unmarked=batch.ids, total=total or 0)
+            self._context.moved(at, batch.counts, ())
             self._at = at
             hit("sources.before_mark")
             self._wait(self._client.mark())

@@ -30,7 +30,7 @@ def compiled(text: str) -> Any:
     if len(text) > MOST_CHARACTERS:
         raise BadPath(f"at most {MOST_CHARACTERS} characters")
     try:
-        found = _jmespath.compile(text)
+        expression = _jmespath.compile(text)
     except _Error as error:
         # Further lines repeat the expression with a pointer, which does not fit into one line.
         first = first_line(error)
@@ -40,9 +40,9 @@ def compiled(text: str) -> Any:
     except (ValueError, TypeError, AttributeError):
         # Errors that jmespath does not wrap, such as a number with thousands of digits.
         raise BadPath("invalid part") from None
-    if _growth(found.parsed) > _MOST_GROWTH:
+    if _growth(expression.parsed) > _MOST_GROWTH:
         raise BadPath("may multiply the response too much")
-    return found
+    return expression
 
 
 def _growth(tree: Any) -> int:

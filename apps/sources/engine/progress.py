@@ -121,7 +121,7 @@ def plan(marker: Marker, total: int, size: int, *, reset_when_shrunk: bool) -> H
         # Progress imported from the seed has no total: by its rule it was one batch more.
         covered = marker.start + size if marker.total is None else marker.total
     start = max(total - size, end, 0)
-    found = Checkpoint(
+    checkpoint = Checkpoint(
         start=start,
         next=start,
         until=total,
@@ -131,7 +131,7 @@ def plan(marker: Marker, total: int, size: int, *, reset_when_shrunk: bool) -> H
         size=size,
         first=first,
     )
-    return HarvestPlan(checkpoint=found, shrunk=shrunk)
+    return HarvestPlan(checkpoint=checkpoint, shrunk=shrunk)
 
 
 def windows(at: Checkpoint) -> Iterator[tuple[int, int]]:
@@ -161,11 +161,11 @@ def advanced(at: Checkpoint) -> Checkpoint:
     offsets above ``covered``, which no import has read, get one smaller batch that begins at
     ``end``; without such offsets the import is over.
     """
-    here = at.next
-    below = here - at.size
+    offset = at.next
+    below = offset - at.size
     if below < at.end:
-        below = at.end if here > max(at.end, at.covered) else -1
-    return msgspec.structs.replace(at, next=below, until=here)
+        below = at.end if offset > max(at.end, at.covered) else -1
+    return msgspec.structs.replace(at, next=below, until=offset)
 
 
 def untouched_by_seed_rule(marker: int, size: int) -> list[Gap]:
@@ -177,9 +177,13 @@ def untouched_by_seed_rule(marker: int, size: int) -> list[Gap]:
 def add_gap(gaps: list[dict[str, Any]], gap: Gap) -> list[dict[str, Any]]:
     """Add a gap, merged with an adjacent gap of the same kind; keep the newest ``MOST_GAPS``."""
     merged = list(gaps)
-    for index, each in enumerate(merged):
-        if each["why"] == gap.why and each["from"] <= gap.to + 1 and gap.from_ <= each["to"] + 1:
-            low, high = min(each["from"], gap.from_), max(each["to"], gap.to)
+    for index, stored in enumerate(merged):
+        if (
+            stored["why"] == gap.why
+            and stored["from"] <= gap.to + 1
+            and gap.from_ <= stored["to"] + 1
+        ):
+            low, high = min(stored["from"], gap.from_), max(stored["to"], gap.to)
             merged[index] = {"from": low, "to": high, "why": gap.why}
             return merged
     merged.append({"from": gap.from_, "to": gap.to, "why": gap.why})

@@ -71,8 +71,8 @@ def sort_batch(
     ``offset``: that of the first record; None where records have no position, as in the mode
     not_exported: there equal records of a batch are distinguished by their order.
     """
-    found = SortedBatch()
-    counts = found.counts
+    batch = SortedBatch()
+    counts = batch.counts
     counts.batches = 1
     seen: Counter[bytes] = Counter()
     for index, record in enumerate(records):
@@ -82,11 +82,11 @@ def sort_batch(
         place = seen[digest] if offset is None else offset + index
         seen[digest] += 1
         message_id = _id(origin, source, record, digest, place)
-        found.ids.append(message_id)
+        batch.ids.append(message_id)
         age = age_of(record, source, now)
         counts.bad_dates += age in (Age.UNREADABLE, Age.FUTURE)
         if message_id in known:
-            found.known += 1
+            batch.known += 1
         if age is Age.EXPIRED:
             counts.filtered += 1
         elif message_id in known:
@@ -95,8 +95,8 @@ def sort_batch(
             counts.refused += 1
         else:
             counts.published += 1
-            found.messages.append(_message(body, message_id, origin, source, place, now))
-    return found
+            batch.messages.append(_message(body, message_id, origin, source, place, now))
+    return batch
 
 
 def _message(

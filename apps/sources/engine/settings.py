@@ -163,8 +163,8 @@ class SourceCatalog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 def merged(defaults: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the defaults into an entry; ``json`` is merged key by key."""
     both = {**defaults, **entry}
-    inner = [each.get("json") for each in (defaults, entry)]
-    if all(isinstance(each, dict) for each in inner):
+    inner = [mapping.get("json") for mapping in (defaults, entry)]
+    if all(isinstance(mapping, dict) for mapping in inner):
         both["json"] = {**inner[0], **inner[1]}  # type: ignore[dict-item]  # both are
     return both
 

@@ -35,8 +35,8 @@ from yardkit.own_queues import is_own
 CheckCron = Callable[[str], None]
 
 _TOP: Final = ("defaults", "sources", "broker")
-_FIELDS: Final = {each.name: each.type for each in msgspec.structs.fields(Source)}
-_BROKER_FIELDS: Final = {each.name: each.type for each in msgspec.structs.fields(NamedBroker)}
+_FIELDS: Final = {field.name: field.type for field in msgspec.structs.fields(Source)}
+_BROKER_FIELDS: Final = {field.name: field.type for field in msgspec.structs.fields(NamedBroker)}
 # RabbitMQ's maximum TTL: 2**32 ms.
 _LONGEST_TTL: Final = 4_000_000
 _RANGES: Final[dict[str, tuple[float, float]]] = {

@@ -55,7 +55,7 @@ def start(
     """
     settings = book(project_id).sources
     if names is None:
-        wanted = [name for name, each in settings.items() if each.enabled]
+        wanted = [name for name, source in settings.items() if source.enabled]
     else:
         wanted = list(dict.fromkeys(names))
         for name in wanted:

@@ -68,14 +68,14 @@ class Record:
     def shown(self) -> dict[str, Any]:
         """Return a dict for JSON; a body that is not JSON becomes base64."""
         data = self.data
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "id": self.message_id,
             "record": data,
             "expires_at": self.expires_at,
         }
         if data is None:
-            found["raw"] = base64.b64encode(self.body).decode()
-        return found
+            record["raw"] = base64.b64encode(self.body).decode()
+        return record
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,36 +94,36 @@ def consume(*, queue: RecordQueue, count: int, now: datetime) -> list[Record]:
     """
     lease = secrets.token_hex(16)
     # Claimed until the end of the call: records of a process that dies meanwhile return.
-    found = _claim_free(queue, count, lease, "", now + _CONSUMING, now)
-    if len(found) < count:
+    records = _claim_free(queue, count, lease, "", now + _CONSUMING, now)
+    if len(records) < count:
         try:
-            with _consuming(queue.name, count - len(found)) as (subscription, deliveries):
+            with _consuming(queue.name, count - len(records)) as (subscription, deliveries):
                 fresh, copies = _unknown(queue, _unexpired(deliveries, now))
                 failpoints.hit("sources.records_consumed")
                 try:
                     subscription.ack(deliveries)
                 except BrokerError:
                     # Redelivery is possible; the rows recognise it.
-                    found += _keep(queue, fresh, lease, "", now + _CONSUMING)
+                    records += _keep(queue, fresh, lease, "", now + _CONSUMING)
                     raise
-                found += fresh
+                records += fresh
             _settle(copies)
         except BrokerUnreachable:
             # Records taken from rows must reach their consumer.
-            if not found:
+            if not records:
                 raise
     _done(HandedRecord.objects.filter(queue=queue, lease=lease), now)
-    return found
+    return records
 
 
 def peek(*, queue: RecordQueue, count: int, now: datetime) -> list[Record]:
     """Return the next ``count`` records without removing them. Raises ``BrokerUnreachable``."""
-    found = [_record(row) for row in _free(queue, now)[:count]]
-    if len(found) < count:
-        with _consuming(queue.name, count - len(found)) as (subscription, deliveries):
-            found += _unknown(queue, _unexpired(deliveries, now))[0]
+    records = [_record(row) for row in _free(queue, now)[:count]]
+    if len(records) < count:
+        with _consuming(queue.name, count - len(records)) as (subscription, deliveries):
+            records += _unknown(queue, _unexpired(deliveries, now))[0]
             subscription.requeue(deliveries)
-    return found
+    return records
 
 
 def lease_records(
@@ -134,14 +134,14 @@ def lease_records(
     Raises ``BrokerUnreachable`` unless the database holds returned records to lease instead.
     """
     lease, deadline = secrets.token_hex(16), now + timedelta(seconds=seconds)
-    found = _claim_free(queue, count, lease, holder, deadline, now)
-    if len(found) < count:
+    records = _claim_free(queue, count, lease, holder, deadline, now)
+    if len(records) < count:
         try:
-            found += _lease_from_broker(queue, count - len(found), lease, holder, deadline, now)
+            records += _lease_from_broker(queue, count - len(records), lease, holder, deadline, now)
         except BrokerUnreachable:
-            if not found:
+            if not records:
                 raise
-    return RecordLease(lease, deadline, found)
+    return RecordLease(lease, deadline, records)
 
 
 def acknowledge(
@@ -308,10 +308,10 @@ def _deliveries(
     broker: Broker, subscription: Subscription, queue: str, count: int
 ) -> list[Delivery]:
     deadline = time.monotonic() + _WAIT_SECONDS
-    found: list[Delivery] = []
-    while len(found) < count:
-        some = subscription.take(count - len(found), timeout=0.02)
-        found += some
+    deliveries: list[Delivery] = []
+    while len(deliveries) < count:
+        some = subscription.take(count - len(deliveries), timeout=0.02)
+        deliveries += some
         if not some:
             # Expired messages are removed at the head only, so waiting ones may not arrive.
             try:
@@ -320,7 +320,7 @@ def _deliveries(
                 waiting = 0
             if not waiting or time.monotonic() >= deadline:
                 break
-    return found
+    return deliveries
 
 
 def _of_delivery(delivery: Delivery) -> Record:

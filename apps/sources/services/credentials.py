@@ -60,7 +60,7 @@ def save_credential(
 def delete_credential(*, credential: Credential, actor: User | None, actor_label: str = "") -> None:
     """Delete credentials. Raises ``CredentialInUse`` while a source uses them."""
     sources = book(credential.project_id).sources
-    users = [name for name, each in sources.items() if each.credentials == credential.name]
+    users = [name for name, source in sources.items() if source.credentials == credential.name]
     if users:
         raise CredentialInUse(fields={"credentials": [", ".join(users)]})
     record(

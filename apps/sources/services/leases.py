@@ -50,7 +50,7 @@ def claim(*, limit: int, collector: str, owner: str, now: datetime) -> list[Sour
     the same name are ignored.
     """
     rows = SourceState.objects.claimable(now, name=collector, owner=owner)
-    found = []
+    leases = []
     for pk, seen in list(rows.order_by("asked_at").values_list("pk", "generation")[:limit]):
         generation = rows.claim(
             pk,
@@ -65,10 +65,10 @@ def claim(*, limit: int, collector: str, owner: str, now: datetime) -> list[Sour
         if generation is not None:
             row = SourceState.objects.get(pk=pk)
             stopping = row.activity == SourceActivity.STOPPING
-            found.append(
+            leases.append(
                 SourceLease(pk, row.project_id, row.name, generation, row.asked_by, stopping)
             )
-    return found
+    return leases
 
 
 def renew(*, held: SourceLease, now: datetime, waiting_for: str) -> bool:

@@ -77,10 +77,10 @@ def preview(*, project_id: int, name: str, networks: Sequence[str] = ()) -> Harv
     if state is not None:
         marker = Marker(start=state.marker, total=state.last_total, overlap=state.overlap)
     reset = source.shrunk is ShrinkPolicy.RESET
-    found = plan(marker, total, source.batch_size, reset_when_shrunk=reset)
-    if found.checkpoint is None:
-        return HarvestPreview(total, shrunk=found.shrunk)
-    return _measured(total, found.checkpoint, shrunk=found.shrunk)
+    harvest_plan = plan(marker, total, source.batch_size, reset_when_shrunk=reset)
+    if harvest_plan.checkpoint is None:
+        return HarvestPreview(total, shrunk=harvest_plan.shrunk)
+    return _measured(total, harvest_plan.checkpoint, shrunk=harvest_plan.shrunk)
 
 
 def _measured(

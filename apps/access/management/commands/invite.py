@@ -35,5 +35,9 @@ class Command(BaseCommand):
         except BadInvitation as error:
             raise CommandError(error.text, returncode=2) from error
         text = _("%(name)s (once, within %(hours)d h): %(address)s")
-        told = {"name": made.link.username, "hours": settings.LINK_HOURS, "address": made.address()}
-        self.stdout.write(text % told)
+        substitutions = {
+            "name": made.link.username,
+            "hours": settings.LINK_HOURS,
+            "address": made.address(),
+        }
+        self.stdout.write(text % substitutions)

@@ -52,9 +52,9 @@ def request_of(
 
 def read_response(kind: str, answer: ChannelResponse, settings: Mapping[str, Any]) -> SendResult:
     """Return the outcome of a response; chat robots report errors with HTTP 200."""
-    found = _KINDS[kind].read_response(answer, settings)
-    assert isinstance(found, SendResult)  # noqa: S101 - for the type
-    return found
+    result = _KINDS[kind].read_response(answer, settings)
+    assert isinstance(result, SendResult)  # noqa: S101 - for the type
+    return result
 
 
 __all__ = [

@@ -81,12 +81,12 @@ def result_of_code(
     by_status = result_of_status(answer)
     if by_status.outcome is not SendOutcome.SENT:
         return by_status
-    said = _object(answer.body)
-    number = said.get(code)
+    parsed = _object(answer.body)
+    number = parsed.get(code)
     if not isinstance(number, int) or isinstance(number, bool):
         # Not the robot's format: a proxy or login page answered instead.
         return SendResult(SendOutcome.REFUSED, by_status.answer)
-    text = one_line(f"{number} {said.get(message, '')}", ANSWER_CHARACTERS)
+    text = one_line(f"{number} {parsed.get(message, '')}", ANSWER_CHARACTERS)
     if number == 0:
         return SendResult(SendOutcome.SENT, text)
     if number in too_many:
@@ -102,10 +102,10 @@ def json_call(url: str, body: Mapping[str, Any]) -> ChannelRequest:
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body)
+        value = json.loads(body)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _retry_after(text: str) -> float:

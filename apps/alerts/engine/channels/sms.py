@@ -66,15 +66,15 @@ def request_of(
 
 def read_response(answer: ChannelResponse, settings: Mapping[str, Any]) -> SendResult:
     """Require status 2xx and, if configured, the success text in the response."""
-    found = result_of_status(answer)
+    result = result_of_status(answer)
     wanted = str(settings.get("success", ""))
     if (
-        found.outcome is SendOutcome.SENT
+        result.outcome is SendOutcome.SENT
         and wanted
         and wanted not in answer.body.decode(errors="replace")
     ):
-        return SendResult(SendOutcome.REFUSED, found.answer)
-    return found
+        return SendResult(SendOutcome.REFUSED, result.answer)
+    return result
 
 
 def fill(
@@ -90,9 +90,9 @@ def _filled(value: Any, values: Mapping[str, str], depth: int) -> Any:
     if isinstance(value, str):
         return fill(value, values)
     if isinstance(value, list):
-        return [_filled(each, values, depth + 1) for each in value]
+        return [_filled(part, values, depth + 1) for part in value]
     if isinstance(value, dict):
-        return {name: _filled(each, values, depth + 1) for name, each in value.items()}
+        return {name: _filled(part, values, depth + 1) for name, part in value.items()}
     return value
 
 

@@ -60,16 +60,16 @@ def build_chain(converts: Iterable[Convert]) -> tuple[Chain, list[Problem]]:
 
 
 def _build(convert: Convert) -> Converter:
-    found = BUILT_IN.get(convert.cls) or _load(convert.cls)
+    converter_class = BUILT_IN.get(convert.cls) or _load(convert.cls)
     init = dict(convert.init)
     try:
-        if isinstance(found, type) and issubclass(found, msgspec.Struct):
-            made: Any = msgspec.convert(init, found)
+        if isinstance(converter_class, type) and issubclass(converter_class, msgspec.Struct):
+            made: Any = msgspec.convert(init, converter_class)
         else:
-            _bind(found, init)
-            made = found(**init)
+            _bind(converter_class, init)
+            made = converter_class(**init)
     except (ValueError, TypeError) as error:
-        raise _Invalid("bad_parameter", _wrong(convert.cls, found, error)) from None
+        raise _Invalid("bad_parameter", _wrong(convert.cls, converter_class, error)) from None
     except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
         text = f"{convert.cls} cannot be made: {type(error).__name__}: {error}"
         raise _Invalid("broken_class", text) from None
@@ -99,22 +99,22 @@ def _load(name: str) -> Any:
         places = ", ".join(sorted(point.value for point in offered))
         raise _Invalid("ambiguous_class", f"several packages call something {name}: {places}")
     try:
-        found = offered[0].load()
+        converter_class = offered[0].load()
     except Exception as error:  # noqa: BLE001 - importing a plug-in runs its code
         text = f"{name} ({offered[0].value}) cannot be loaded: {type(error).__name__}: {error}"
         raise _Invalid("broken_class", text) from None
-    if not callable(found):
+    if not callable(converter_class):
         raise _Invalid("broken_class", f"{name} ({offered[0].value}) is no class")
-    return found
+    return converter_class
 
 
 def _plug_ins() -> dict[str, list[metadata.EntryPoint]]:
-    found: dict[str, list[metadata.EntryPoint]] = {}
+    points: dict[str, list[metadata.EntryPoint]] = {}
     for point in metadata.entry_points(group=GROUP):
         # A plug-in cannot replace a built-in converter.
         if point.name not in BUILT_IN:
-            found.setdefault(point.name, []).append(point)
-    return found
+            points.setdefault(point.name, []).append(point)
+    return points
 
 
 def _unknown(name: str, points: Iterable[str]) -> str:

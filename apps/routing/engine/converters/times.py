@@ -71,10 +71,10 @@ class ParseTime(BuiltInConverter, frozen=True, kw_only=True):
             return datetime.fromtimestamp(seconds, UTC)
         if not isinstance(value, str) or len(value) > _MOST_CHARACTERS:
             raise ValueError
-        found = self._read(value.strip())
-        if found.tzinfo is None:
-            found = found.replace(tzinfo=ZoneInfo(self.zone))
-        return found.astimezone(UTC)
+        parsed = self._read(value.strip())
+        if parsed.tzinfo is None:
+            parsed = parsed.replace(tzinfo=ZoneInfo(self.zone))
+        return parsed.astimezone(UTC)
 
     def _read(self, text: str) -> datetime:
         if not self.formats:

@@ -79,26 +79,26 @@ def from_data(
 
 def _is_newer(fields: Fields, root: Mapping[str, Any]) -> bool:
     """Return whether a newer format version wrote the data; report unreadable versions."""
-    found = {}
+    head = {}
     for key in ("version", "needs"):
         value = root.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             text = f"the {key} of the data is missing or no number"
             fields.problem((key,), "bad_version", text)
             return False
-        found[key] = value
-    if found["needs"] > VERSION:
-        text = f"written for version {found['needs']} of the rules; version {VERSION} is understood"
+        head[key] = value
+    if head["needs"] > VERSION:
+        text = f"written for version {head['needs']} of the rules; version {VERSION} is understood"
         fields.problem(("needs",), "newer_version", text)
-    return found["version"] > VERSION
+    return head["version"] > VERSION
 
 
 def _entry(entry: Inbound | Outbound | Convert) -> Data:
     data: Data = {}
-    for each in fields_of(entry):
-        if each.name != "convert":
-            name = "class" if each.name == "cls" else each.name
-            data[name] = _copy(getattr(entry, each.name))
+    for field in fields_of(entry):
+        if field.name != "convert":
+            name = "class" if field.name == "cls" else field.name
+            data[name] = _copy(getattr(entry, field.name))
     if not data["place"]:
         del data["place"]
     return data

@@ -62,15 +62,15 @@ class Change:
         return one_line(self._text())
 
     def _text(self) -> str:
-        what = f"{self.of} {self.name}".strip()
+        subject = f"{self.of} {self.name}".strip()
         if self.kind is Kind.CHANGED:
-            where = f"{what}: {self.field}" if self.name else self.field
+            where = f"{subject}: {self.field}" if self.name else self.field
             return f"{where}: {_shown(self.old)} -> {_shown(self.new)}"
         if self.kind is Kind.MOVED:
-            return f"{what} moved from place {self.old} to {self.new}"
+            return f"{subject} moved from place {self.old} to {self.new}"
         if self.kind is Kind.ADDED:
-            return f"{what} added at place {self.new}"
-        return f"{what} {self.kind}"
+            return f"{subject} added at place {self.new}"
+        return f"{subject} {self.kind}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as a dict, with ``text`` as a summary on one line."""
@@ -79,15 +79,15 @@ class Change:
 
 def diff_rules(old: RuleSet, new: RuleSet) -> list[Change]:
     """List the differences: settings of the rule set, inbounds, outbounds, in the new order."""
-    one, other = to_data(old), to_data(new)
-    found = [
+    left, other = to_data(old), to_data(new)
+    changes = [
         change
         for key in ("project", "server", "routing", "failure", "logging")
-        for change in _changed("rules", "", one[key], other[key], (key,))
+        for change in _changed("rules", "", left[key], other[key], (key,))
     ]
     for key in ("inbound", "outbound"):
-        found += _entries(key, one[key], other[key])
-    return found
+        changes += _entries(key, left[key], other[key])
+    return changes
 
 
 def _entries(of: str, old: Sequence[Data], new: Sequence[Data]) -> Iterator[Change]:
@@ -133,12 +133,12 @@ def _stayed(old: Sequence[str], new: Sequence[str]) -> set[str]:
             before[name] = ends[length - 1]
         last[length : length + 1] = [places[name]]
         ends[length : length + 1] = [name]
-    found: set[str] = set()
+    stayed: set[str] = set()
     name = ends[-1] if ends else ""
     while name:
-        found.add(name)
+        stayed.add(name)
         name = before.get(name, "")
-    return found
+    return stayed
 
 
 def _changed(of: str, name: str, old: Any, new: Any, path: tuple[str, ...]) -> Iterator[Change]:

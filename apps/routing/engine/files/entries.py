@@ -102,8 +102,8 @@ def read_inbound(
     init = _spots(fields, entry.get("init"), (*path, "init"))
     for name in [name for name in entry if name in own and name not in known]:
         _put(fields, init, name, (entry[name], (*path, name)))
-    found = _values(fields, _INBOUND, {name: (entry[name], (*path, name)) for name in entry})
-    found["convert"] = tuple(
+    values = _values(fields, _INBOUND, {name: (entry[name], (*path, name)) for name in entry})
+    values["convert"] = tuple(
         convert
         for part, where in fields.items(entry.get("convert"), (*path, "convert"))
         if (convert := _convert(fields, part, where))
@@ -112,7 +112,7 @@ def read_inbound(
     if title is None or cls is None:
         return None
     place = _place(fields, entry, path)
-    return Inbound(name=title, cls=cls, init=_plain(fields, init), place=place, **found)
+    return Inbound(name=title, cls=cls, init=_plain(fields, init), place=place, **values)
 
 
 def read_outbound(
@@ -145,12 +145,12 @@ def read_outbound(
             fields.unknown((*path, name), known, hint)
     _warn_of_reserved(fields, constants)
     top = {name: (entry[name], (*path, name)) for name in entry if name in _COMMON}
-    found = _values(fields, _COMMON | PARAMETERS, top | parameters)
+    values = _values(fields, _COMMON | PARAMETERS, top | parameters)
     title = _required(fields, entry, "name", path)
     if title is None or cls is None:
         return None
-    found |= {"init": _plain(fields, init), "constants": _plain(fields, constants)}
-    return Outbound(name=title, cls=cls, place=_place(fields, entry, path), **found)
+    values |= {"init": _plain(fields, init), "constants": _plain(fields, constants)}
+    return Outbound(name=title, cls=cls, place=_place(fields, entry, path), **values)
 
 
 def _sorted_out(
@@ -249,12 +249,12 @@ def _values(
     fields: Fields, readers: Mapping[str, Read], spots: Mapping[str, Spot]
 ) -> dict[str, Any]:
     """Return the values that are present and valid. A null value counts as absent."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, read in readers.items():
         value, path = spots.get(name, (None, ()))
         if value is not None and (got := read(fields, value, path)) is not None:
-            found[name] = got
-    return found
+            values[name] = got
+    return values
 
 
 def _place(fields: Fields, entry: Mapping[str, Any], path: Path) -> str:

@@ -81,8 +81,8 @@ class Report:
         if key not in self.hints:
             if len(self.hints) >= _MOST_HINTS:
                 return ""
-            found = difflib.get_close_matches(key[0], key[1], n=1, cutoff=cutoff)
-            self.hints[key] = found[0] if found else ""
+            matches = difflib.get_close_matches(key[0], key[1], n=1, cutoff=cutoff)
+            self.hints[key] = matches[0] if matches else ""
         return self.hints[key]
 
     def add(self, problem: Problem) -> None:
@@ -121,8 +121,8 @@ class Fields:
         self, path: Path, code: str, text: str, *, offset: int | None = None, warning: bool = False
     ) -> None:
         """Report a problem with the value at ``path``."""
-        said = self.origin.said(path, text)
-        self.report.add(Problem(self.origin.place(path), code, said, offset, warning))
+        message = self.origin.said(path, text)
+        self.report.add(Problem(self.origin.place(path), code, message, offset, warning))
 
     def wrong(self, path: Path, wanted: str, value: object) -> None:
         """Report a value of the wrong type, without showing the value: it may be a password."""
@@ -240,41 +240,41 @@ class Fields:
 
     def texts(self, value: object, path: Path) -> tuple[str, ...] | None:
         """Read a string or a list of strings."""
-        found = [self.text(part, where) for part, where in self.one_or_more(value, path)]
-        return tuple(part for part in found if part is not None)
+        entries = [self.text(part, where) for part, where in self.one_or_more(value, path)]
+        return tuple(part for part in entries if part is not None)
 
     def statuses(self, value: object, path: Path) -> tuple[int | str, ...]:
         """Read status values of items, such as 1000 or "timeout": a single value or a list."""
-        found: list[int | str] = []
+        result: list[int | str] = []
         for part, where in self.one_or_more(value, path):
             if isinstance(part, bool) or not isinstance(part, int | str):
                 self.wrong(where, "a whole number or a text", part)
             elif isinstance(part, int):
                 number = self.whole(part, where, least=-_MOST, most=_MOST - 1)
-                found += [] if number is None else [number]
+                result += [] if number is None else [number]
             else:
                 text = self.text(part, where)
-                found += [] if text is None else [text]
-        return tuple(found)
+                result += [] if text is None else [text]
+        return tuple(result)
 
     def selectors(self, value: object, path: Path) -> tuple[str, ...]:
         """Read and check a selector or a list of selectors. Placeholders are not substituted."""
-        found: list[str] = []
+        result: list[str] = []
         for part, where in self.one_or_more(value, path):
             # First, because it reports the offset of the wrong character.
             if isinstance(part, str) and part.strip() and self.check_selector:
                 wrong = self.check_selector(part)
                 if wrong:
-                    code, said, offset = wrong
-                    self.problem(where, code, said, offset=offset)
+                    code, message, offset = wrong
+                    self.problem(where, code, message, offset=offset)
                     continue
             text = self.literal(part, where)
             if text is None:
                 continue
-            found.append(text)
+            result.append(text)
             if not text.strip():
                 self.problem(where, "empty_selector", "a condition is needed here", offset=0)
-        return tuple(found)
+        return tuple(result)
 
     def plain(self, value: object, path: Path, *, keep_unknown: bool = False) -> Any:
         """Read any JSON value, substituting placeholders in its strings."""

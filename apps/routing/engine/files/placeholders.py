@@ -63,8 +63,8 @@ def names(text: str) -> list[str]:
 
 def only_name(text: str) -> str:
     """Return the name if the text is exactly one placeholder, otherwise ""."""
-    found = _WORD.fullmatch(text)
-    return found[2] if found and len(found[1]) == len(found[3]) == 1 else ""
+    matched = _WORD.fullmatch(text)
+    return matched[2] if matched and len(matched[1]) == len(matched[3]) == 1 else ""
 
 
 def holds_any(value: object) -> bool:

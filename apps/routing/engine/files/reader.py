@@ -94,7 +94,7 @@ class _Files:
         self, main: Fields, root: Mapping[str, Any]
     ) -> list[tuple[Fields, dict[str, Any]]]:
         """Return the reader and the root mapping of each include, by file name."""
-        found = []
+        files = []
         for name in self._names(main, root):
             raw = self._raw(name)
             document = None if raw is None else self._document(raw, name)
@@ -108,8 +108,8 @@ class _Files:
                     fields.problem((key,), "main_file_only", text)
                 elif key not in ENTRIES:
                     fields.unknown((key,), ENTRIES)
-            found.append((fields, keys))
-        return found
+            files.append((fields, keys))
+        return files
 
     def _names(self, main: Fields, root: Mapping[str, Any]) -> list[str]:
         given = root.get(INCLUDE)

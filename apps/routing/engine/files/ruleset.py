@@ -62,14 +62,14 @@ class Builder:
         _check_names(self.inbounds)
         _check_names(self.outbounds)
         _check_failbacks(self.outbounds)
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         if root.get("project") is None:
             fields.problem(
                 ("project",) if "project" in root else (), "missing", "project is missing"
             )
         else:
-            found["project"] = fields.name(root["project"], ("project",))
-        found |= _routing(fields, root)
+            values["project"] = fields.name(root["project"], ("project",))
+        values |= _routing(fields, root)
         log = fields.mapping(root.get("logging"), ("logging",))
         # Log formats may contain braces that are not placeholders.
         log = fields.plain(log, ("logging",), keep_unknown=True)
@@ -78,29 +78,29 @@ class Builder:
             text = "kept, and not gone by: LOG_LEVEL of the installation says what routers log"
             fields.problem(("logging",), "not_applied", text, warning=True)
         return RuleSet(
-            project=found.pop("project", None) or "",
+            project=values.pop("project", None) or "",
             inbounds=tuple(placed.entry for placed in self.inbounds),
             outbounds=tuple(placed.entry for placed in self.outbounds),
             server=_server(fields, root),
             failure=_failure(fields, root),
             logging=log,
-            **found,
+            **values,
         )
 
 
 def _routing(fields: Fields, root: Mapping[str, Any]) -> dict[str, Any]:
     routing = _section(fields, root, "routing", ("limits", "terminal_codes"))
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if routing.get("limits") is not None:
         path: Path = ("routing", "limits")
         limits = fields.whole(routing["limits"], path, least=-1, most=MAX_LIMIT)
         if limits == 0:
             fields.problem(path, "out_of_range", "with 0 nothing is routed; -1 is unlimited")
-        found["limits"] = limits
+        values["limits"] = limits
     if routing.get("terminal_codes") is not None:
         codes = fields.statuses(routing["terminal_codes"], ("routing", "terminal_codes"))
-        found["terminal_codes"] = codes
-    return found
+        values["terminal_codes"] = codes
+    return values
 
 
 def _server(fields: Fields, root: Mapping[str, Any]) -> Server | None:
@@ -188,7 +188,7 @@ def _check_circles(known: Mapping[str, _Placed]) -> None:
             steps = [*way]
             circle = steps[steps.index(name) :]
             if len(circle) > 1:
-                told = " -> ".join(shown(step) for step in (*circle[:8], name))
-                text = f"failbacks lead in a circle: {told}"
+                path = " -> ".join(shown(step) for step in (*circle[:8], name))
+                text = f"failbacks lead in a circle: {path}"
                 known[name].problem("failback", "failback_circle", text)
         done |= way.keys()

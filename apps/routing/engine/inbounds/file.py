@@ -121,10 +121,10 @@ class FileInbound:
             with self._lock:
                 if self._closed.is_set():
                     raise InboundClosed(self._named)
-                found = self._take(most)
+                taken = self._take(most)
             left = deadline - time.monotonic()
-            if found or left <= 0:
-                return found
+            if taken or left <= 0:
+                return taken
             self._closed.wait(min(left, _LOOK_SECONDS))
 
     def ack(self, handles: Sequence[Handle]) -> None:
@@ -140,7 +140,7 @@ class FileInbound:
     def back(self, handles: Sequence[Handle]) -> None:
         with self._lock:
             given: list[Taken] = []
-            for handle in sorted(each for each in handles if isinstance(each, FilePosition)):
+            for handle in sorted(handle for handle in handles if isinstance(handle, FilePosition)):
                 part = self._part_of(handle)
                 taken = part.out.pop(handle.start, None) if part is not None else None
                 if taken is not None:
@@ -183,12 +183,12 @@ class FileInbound:
         count = min(most, self._limit - sum(len(part.out) for part in self._parts))
         if count > 0 and not self._spare:
             self._try(lambda: self._read(count))
-        found = [self._spare.popleft() for _ in range(min(max(count, 0), len(self._spare)))]
-        for taken in found:
+        taken_entries = [self._spare.popleft() for _ in range(min(max(count, 0), len(self._spare)))]
+        for taken in taken_entries:
             part = self._part_of(taken.handle)
             if part is not None and isinstance(taken.handle, FilePosition):
                 part.out[taken.handle.start] = taken
-        return found
+        return taken_entries
 
     def _try(self, what: Callable[[], object]) -> bool:
         """Call ``what`` and return whether it succeeded; set ``problem`` to the error if not."""

@@ -61,8 +61,8 @@ class LineFile:
 
     def head(self, count: int) -> str:
         """Return the SHA-256 of the first ``count`` bytes; "" if the file is shorter."""
-        found = self._first[:count] if self.is_gzip else os.pread(self._raw.fileno(), count, 0)
-        return hashlib.sha256(found).hexdigest() if len(found) == count else ""
+        start = self._first[:count] if self.is_gzip else os.pread(self._raw.fileno(), count, 0)
+        return hashlib.sha256(start).hexdigest() if len(start) == count else ""
 
     def is_cut(self) -> bool:
         """Return whether the file was truncated or overwritten since the last call."""
@@ -86,13 +86,13 @@ class LineFile:
         gzip file.
         """
         self._content.seek(self.position)
-        found: list[FileLine] = []
-        while len(found) < most:
+        lines: list[FileLine] = []
+        while len(lines) < most:
             start = self.position
             try:
                 raw, length, is_whole = self._line()
             except (OSError, EOFError, zlib.error):
-                if found:
+                if lines:
                     break  # return the lines before the damage; the next call raises the error
                 raise
             if not length or not (is_whole or is_final or self.is_gzip):
@@ -100,8 +100,8 @@ class LineFile:
             self.position = start + length
             text = raw.removeprefix(_BOM) if start == 0 else raw
             if text.strip():
-                found.append(FileLine(start, self.position, text.rstrip(b"\r\n")))
-        return found
+                lines.append(FileLine(start, self.position, text.rstrip(b"\r\n")))
+        return lines
 
     def _line(self) -> tuple[bytes, int, bool]:
         """Return the next line (truncated if too long), its full length, and if it is complete."""

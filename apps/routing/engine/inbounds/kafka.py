@@ -89,14 +89,16 @@ class KafkaInbound:
 
     @classmethod
     def check(cls, init: Mapping[str, Any]) -> list[tuple[str, Finding]]:
-        found = [("consumer_settings", each) for each in check_settings(init["consumer_settings"])]
+        findings = [
+            ("consumer_settings", finding) for finding in check_settings(init["consumer_settings"])
+        ]
         topics = init["topics"]
         if not topics or not all(topics) or len(set(topics)) < len(topics):
             text = "name at least one topic, and each once"
-            found.append(("topics", Finding("bad_parameter", text)))
+            findings.append(("topics", Finding("bad_parameter", text)))
         if not is_installed():
-            found.append(("", Finding("not_installed", NOT_INSTALLED)))
-        return found
+            findings.append(("", Finding("not_installed", NOT_INSTALLED)))
+        return findings
 
     def __init__(self, context: Context, init: Mapping[str, Any]) -> None:
         if not is_installed():
@@ -153,9 +155,9 @@ class KafkaInbound:
                 if self._closed.is_set():
                     raise InboundClosed(", ".join(self._topics))
                 left = deadline - time.monotonic()
-                found = self._poll(most, max(0.0, min(left, _SLICE_SECONDS)))
-                if found or left <= 0:
-                    return found
+                taken = self._poll(most, max(0.0, min(left, _SLICE_SECONDS)))
+                if taken or left <= 0:
+                    return taken
         finally:
             self._polling.release()
 
@@ -181,7 +183,7 @@ class KafkaInbound:
         """
         with self._state:
             given: list[Taken] = []
-            for handle in sorted(each for each in handles if isinstance(each, KafkaPosition)):
+            for handle in sorted(handle for handle in handles if isinstance(handle, KafkaPosition)):
                 part = self._part_of(handle)
                 taken = part.out.pop(handle.offset, None) if part is not None else None
                 if taken is not None:
@@ -318,8 +320,8 @@ class KafkaInbound:
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         with self._state:
-            for each in partitions:
-                self._parts[each.topic, each.partition] = _Part(next(self._generations))
+            for partition in partitions:
+                self._parts[partition.topic, partition.partition] = _Part(next(self._generations))
             # Newly assigned partitions are not paused.
             self._is_paused = False
 
@@ -343,7 +345,7 @@ class KafkaInbound:
 
     def _forget(self, partitions: list[TopicPartition]) -> list[tuple[Place, _Part]]:
         with self._state:
-            places = [(each.topic, each.partition) for each in partitions]
+            places = [(partition.topic, partition.partition) for partition in partitions]
             return [(place, self._parts.pop(place)) for place in places if place in self._parts]
 
     def _note(self, error: KafkaError) -> None:
@@ -368,28 +370,28 @@ class KafkaInbound:
             self._backoff.reset()
 
     def _all_partitions(self, deadline: float) -> list[Place]:
-        found: list[Place] = []
+        places: list[Place] = []
         for topic in self._topics:
             left = max(0.05, deadline - time.monotonic())
             metadata = self._consumer.list_topics(topic, timeout=left).topics[topic]
             if metadata.error is not None:
                 raise self._library.KafkaException(metadata.error)
-            found += [(topic, number) for number in metadata.partitions]
-        return found
+            places += [(topic, number) for number in metadata.partitions]
+        return places
 
     def _depth(self, deadline: float) -> int:
         places = [self._library.TopicPartition(*place) for place in self._all_partitions(deadline)]
         left = max(0.05, deadline - time.monotonic())
         waiting = 0
-        for each in self._consumer.committed(places, timeout=left):
+        for committed in self._consumer.committed(places, timeout=left):
             left = max(0.05, deadline - time.monotonic())
-            low, high = self._consumer.get_watermark_offsets(each, timeout=left)
+            low, high = self._consumer.get_watermark_offsets(committed, timeout=left)
             with self._state:
-                part = self._parts.get((each.topic, each.partition))
+                part = self._parts.get((committed.topic, committed.partition))
                 spare = sum(self._part_of(taken.handle) is part for taken in self._spare)
                 behind = part.log.behind if part is not None else None
             spare = spare if part is not None else 0
-            known = behind if behind is not None else each.offset
+            known = behind if behind is not None else committed.offset
             waiting += max(0, high - max(low, known)) + spare
         return waiting
 
@@ -410,7 +412,7 @@ def _library_logger() -> logging.Logger:
 
     librdkafka logs many of these for each lost connection; ``_note`` logs one.
     """
-    found = logging.getLogger(f"{__name__}.librdkafka")
-    if not found.filters:
-        found.addFilter(lambda record: not record.getMessage().startswith("FAIL "))
-    return found
+    library_logger = logging.getLogger(f"{__name__}.librdkafka")
+    if not library_logger.filters:
+        library_logger.addFilter(lambda record: not record.getMessage().startswith("FAIL "))
+    return library_logger

@@ -67,7 +67,7 @@ def hide_secrets(text: str, settings: Mapping[str, Any]) -> str:
 
 def check_settings(settings: Mapping[str, Any]) -> list[Finding]:
     """Validate the settings, also with librdkafka itself, without connecting to a server."""
-    found = [
+    findings = [
         Finding("missing_parameter", f"{name} is missing")
         for name in REQUIRED
         if not settings.get(name)
@@ -75,12 +75,14 @@ def check_settings(settings: Mapping[str, Any]) -> list[Finding]:
     for name, value in settings.items():
         if name in _REFUSED or name.endswith("_cb"):
             why = _REFUSED.get(name, "a function cannot be written in a file")
-            found.append(Finding("bad_parameter", f"{name} is not allowed: {why}"))
+            findings.append(Finding("bad_parameter", f"{name} is not allowed: {why}"))
         elif not isinstance(value, str | int | float | bool):
-            found.append(Finding("bad_parameter", f"{name} is a text, a number or true or false"))
-    if not found and is_installed():
-        found += _ask_library(settings)
-    return found
+            findings.append(
+                Finding("bad_parameter", f"{name} is a text, a number or true or false")
+            )
+    if not findings and is_installed():
+        findings += _ask_library(settings)
+    return findings
 
 
 def _ask_library(settings: Mapping[str, Any]) -> list[Finding]:

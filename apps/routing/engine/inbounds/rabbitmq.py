@@ -54,16 +54,18 @@ class RabbitInbound:
 
     @classmethod
     def check(cls, init: Mapping[str, Any]) -> list[tuple[str, Finding]]:
-        found = []
+        findings = []
         if not has_placeholder(init["url"]):
             try:
                 parse_rabbitmq_url(init["url"])
             except BadBrokerURL as error:
                 text = without_secrets(str(error), init["url"])
-                found.append(("url", Finding("bad_url", text)))
+                findings.append(("url", Finding("bad_url", text)))
         if not 0 < len(init["queue"].encode()) < 256:
-            found.append(("queue", Finding("bad_parameter", "a queue's name has 1 to 255 bytes")))
-        return found
+            findings.append(
+                ("queue", Finding("bad_parameter", "a queue's name has 1 to 255 bytes"))
+            )
+        return findings
 
     def __init__(self, context: Context, init: Mapping[str, Any]) -> None:
         self._url: str = init["url"]

@@ -45,16 +45,16 @@ class RedisListInbound:
 
     @classmethod
     def check(cls, init: Mapping[str, Any]) -> list[tuple[str, Finding]]:
-        found = []
+        findings = []
         problem = url_problem(init["url"], ("redis", "rediss", "unix"))
         if problem:
-            found.append(("url", Finding("bad_url", problem)))
+            findings.append(("url", Finding("bad_url", problem)))
         if not init["key"]:
-            found.append(("key", Finding("bad_parameter", "the key is empty")))
+            findings.append(("key", Finding("bad_parameter", "the key is empty")))
         if init.get("lease_seconds", DEFAULT_LEASE_SECONDS) < _LEAST_LEASE_SECONDS:
             text = f"a lease has at least {_LEAST_LEASE_SECONDS:g} seconds"
-            found.append(("lease_seconds", Finding("bad_parameter", text)))
-        return found
+            findings.append(("lease_seconds", Finding("bad_parameter", text)))
+        return findings
 
     def __init__(self, context: Context, init: Mapping[str, Any]) -> None:
         self._key: str = init["key"]
@@ -88,7 +88,7 @@ class RedisListInbound:
         while not self._closed.is_set():
             if time.monotonic() >= self._not_before:
                 try:
-                    found = self._list.take(most, timeout=max(0.0, deadline - time.monotonic()))
+                    values = self._list.take(most, timeout=max(0.0, deadline - time.monotonic()))
                 except ListClosed:
                     break
                 except REDIS_ERRORS as error:
@@ -104,7 +104,7 @@ class RedisListInbound:
                             f"{self._key}#{taken.number}",
                             taken.redelivered,
                         )
-                        for taken in found
+                        for taken in values
                     ]
             now = time.monotonic()
             if now >= deadline:

@@ -66,13 +66,17 @@ def find(name: str) -> Any:
         )
         raise UnknownClass(f"there is no inbound class {name[:100]!r}{hint}")
     try:
-        found = entry.load()
+        loaded = entry.load()
     except Exception as error:  # a plug-in module may raise anything
         raise BrokenClass(f"{name} cannot be loaded: {type(error).__name__}: {error}") from error
-    missing = [each for each in ("PARAMETERS", "check", "take", "ack") if not hasattr(found, each)]
+    missing = [
+        attribute
+        for attribute in ("PARAMETERS", "check", "take", "ack")
+        if not hasattr(loaded, attribute)
+    ]
     if missing:
         raise BrokenClass(f"{name} is no inbound: it has no {', '.join(missing)}")
-    return found
+    return loaded
 
 
 def parameters(name: str) -> tuple[Parameter, ...]:
@@ -87,7 +91,7 @@ def is_polled(name: str) -> bool:
 
 def make(rule: Rule, context: Context) -> Inbound:
     """Create the inbound of a rule. Raises ``BadInit``, ``UnknownClass`` or ``BrokenClass``."""
-    problems = [each for each in check(rule) if not each.warning]
+    problems = [finding for finding in check(rule) if not finding.warning]
     if problems:
         raise BadInit("; ".join(problem.text for problem in problems))
     if not is_polled(rule.cls):
@@ -107,7 +111,7 @@ def check(rule: Rule) -> list[Problem]:
         return [Problem(place, "broken_class", str(error))]
     wanted = tuple(cls.PARAMETERS)
     findings = _check_names(rule, wanted)
-    findings += [pair for each in wanted for pair in _check_type(each, rule.init)]
+    findings += [pair for parameter in wanted for pair in _check_type(parameter, rule.init)]
     if not findings:
         findings = list(cls.check(rule.init))
     return [
@@ -131,19 +135,19 @@ def check_running(inbound: Inbound, rule: Rule) -> list[Problem]:
 
 def _check_names(rule: Rule, wanted: tuple[Parameter, ...]) -> list[tuple[str, Finding]]:
     known = [parameter.name for parameter in wanted]
-    found = []
+    findings = []
     for name in rule.init:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
             text = f"there is no such parameter; {hint}"
-            found.append((str(name)[:100], Finding("unknown_parameter", text)))
-    found += [
-        (each.name, Finding("missing_parameter", f"it is required: {each.text}"))
-        for each in wanted
-        if each.required and rule.init.get(each.name) is None
+            findings.append((str(name)[:100], Finding("unknown_parameter", text)))
+    findings += [
+        (parameter.name, Finding("missing_parameter", f"it is required: {parameter.text}"))
+        for parameter in wanted
+        if parameter.required and rule.init.get(parameter.name) is None
     ]
-    return found
+    return findings
 
 
 def _check_type(parameter: Parameter, init: Mapping[str, Any]) -> list[tuple[str, Finding]]:
@@ -162,9 +166,11 @@ def _fits(value: Any, wanted: type) -> bool:
     if wanted is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if wanted is list:
-        return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+        return isinstance(value, list | tuple) and all(
+            isinstance(element, str) for element in value
+        )
     if wanted is dict:
-        return isinstance(value, Mapping) and all(isinstance(each, str) for each in value)
+        return isinstance(value, Mapping) and all(isinstance(element, str) for element in value)
     return isinstance(value, wanted)
 
 

@@ -156,7 +156,7 @@ class RedisListOutbound(_RedisOutbound):
         works: list[_Work] = []
         for outbound, batch in batches:
             if not isinstance(outbound, RedisListOutbound) or outbound._is_closed:
-                return [each.send(mine) for each, mine in batches]
+                return [outbound.send(mine) for outbound, mine in batches]
             works.append((outbound, batch, Batch(batch)))
         outcomes: list[list[Outcome]] = []
         for group in _groups(works):
@@ -171,10 +171,12 @@ class RedisListOutbound(_RedisOutbound):
             usual, urgent = _ends(work.ready)
             arguments += (len(usual), len(urgent), *usual, *urgent)
         try:
-            answers = self._push_all(keys=[each._key for each, _, _ in group], args=arguments)
+            answers = self._push_all(
+                keys=[outbound._key for outbound, _, _ in group], args=arguments
+            )
         except redis.ResponseError:
             # The server does not support scripts, or the user may not run them.
-            return [each.send(batch) for each, batch, _ in group]
+            return [outbound.send(batch) for outbound, batch, _ in group]
         except (redis.RedisError, OSError) as error:
             return [work.finish(outcome_of(error, self._url)) for _, _, work in group]
         return [

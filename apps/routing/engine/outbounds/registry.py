@@ -58,8 +58,8 @@ def find(name: str) -> type[Outbound]:
     """Return the class of a name; built-in ones take precedence. Raises ``UnknownOutbound``."""
     if name in _OWN:
         module, attribute = _OWN[name]
-        found: type[Outbound] = getattr(import_module(module), attribute)
-        return found
+        outbound_class: type[Outbound] = getattr(import_module(module), attribute)
+        return outbound_class
     if name in _registered:
         return _registered[name]
     for point in _points():
@@ -121,8 +121,8 @@ def _load(point: EntryPoint) -> type[Outbound]:
     if lacking:
         text = f"the outbound class {point.name!r} ({point.value}) has no {', '.join(lacking)}"
         raise UnknownOutbound("broken_class", text)
-    found: type[Outbound] = cls
-    return found
+    outbound_class: type[Outbound] = cls
+    return outbound_class
 
 
 def _is_installed(module: str) -> bool:

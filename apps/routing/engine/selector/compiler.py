@@ -84,7 +84,11 @@ class CompiledRules:
         self._errors = [0] * self._count
         self._lock = threading.Lock()
         self._index: Candidates = build(
-            (Entry(number, root) for number, one in enumerate(rules) for root in one.values()),
+            (
+                Entry(number, root)
+                for number, selector in enumerate(rules)
+                for root in selector.values()
+            ),
             _Shared(),
         )
         self._candidates = self._index.find
@@ -110,17 +114,17 @@ class CompiledRules:
 
     def all(self, item: Mapping[str, Any]) -> list[int]:
         """Return the indexes of all matching rules in ascending order."""
-        found: set[int] = set()
+        numbers: set[int] = set()
         for hits in self._candidates(item):
             for rule, test in hits:
-                if rule in found:
+                if rule in numbers:
                     continue
                 try:
                     if test is None or test(item):
-                        found.add(rule)
+                        numbers.add(rule)
                 except Exception:  # noqa: BLE001 - any error means no match
                     self._count_error(rule)
-        return sorted(found)
+        return sorted(numbers)
 
     @property
     def errors(self) -> tuple[int, ...]:
@@ -281,9 +285,9 @@ class _Writer:
         if len(entries) < _LONG_LIST or not all(type(entry) in values.SCALARS for entry in entries):
             return f"({left} in {self._constant(entries)})"
         variable = self._variable()
-        found = self._constant(frozenset(entries))
+        constant_name = self._constant(frozenset(entries))
         return (
-            f"({variable} in {found} if type({variable} := {left}) in SCALARS"
+            f"({variable} in {constant_name} if type({variable} := {left}) in SCALARS"
             f" else {variable} in {self._constant(entries)})"
         )
 

@@ -46,8 +46,8 @@ class Condition:
             "failing": self.failing,
             "note": self.note,
             "values": [
-                {"text": one.text, "value": one.value, "missing": one.missing}
-                for one in self.values
+                {"text": part.text, "value": part.value, "missing": part.missing}
+                for part in self.values
             ],
         }
 
@@ -85,18 +85,18 @@ def explain_conditions(text: str, item: dict[str, Any]) -> SelectorExplanation:
     parsed = parse(text)
     whole = explain(parsed, item)
     failing = set() if whole.matches else set(_failing(parsed.root, whole.tree))
-    found = (
+    conditions = (
         Condition(
-            told.text,
-            told.offset,
-            told.state,
-            told.offset in failing,
-            _note(told),
-            tuple(_values(node, told)),
+            node_outline.text,
+            node_outline.offset,
+            node_outline.state,
+            node_outline.offset in failing,
+            _note(node_outline),
+            tuple(_values(node, node_outline)),
         )
-        for node, told in _leaves(parsed.root, whole.tree)
+        for node, node_outline in _leaves(parsed.root, whole.tree)
     )
-    return SelectorExplanation(whole, tuple(found))
+    return SelectorExplanation(whole, tuple(conditions))
 
 
 def _pairs(node: Node, told: PartExplanation) -> Iterator[tuple[Node, PartExplanation]]:

@@ -119,15 +119,15 @@ class _Walk:
         start, end = self._parsed.span(node)
         inner = [child for child in children(node) if not isinstance(child, Constant)]
         return PartExplanation(
-            self._parsed.text[start:end], start, parts=[self.outline(one) for one in inner]
+            self._parsed.text[start:end], start, parts=[self.outline(operand) for operand in inner]
         )
 
     def value(self, node: Node, told: PartExplanation) -> Any:
         """Evaluate a part, record the result in its explanation and return the value."""
         parts = iter(told.parts)
         try:
-            found, state = self._look(node, parts)
-            told.state = state or (PartState.TRUE if found else PartState.FALSE)
+            present, state = self._look(node, parts)
+            told.state = state or (PartState.TRUE if present else PartState.FALSE)
         except _Ended:
             told.state = PartState.ERROR
             raise
@@ -135,8 +135,8 @@ class _Walk:
             told.state, told.note = PartState.ERROR, _words(error)
             self.error, self.error_offset = told.note, told.offset
             raise _Ended from None
-        told.value = shown(found)
-        return found
+        told.value = shown(present)
+        return present
 
     def _look(self, node: Node, parts: Any) -> tuple[Any, PartState | None]:
         def look(one: Node) -> Any:
@@ -151,17 +151,17 @@ class _Walk:
                 ), None if node.key in self._item else PartState.MISSING
             case Part():
                 base = look(node.base)
-                found = values.part(base, node.key)
-                return found, None if _has(base, node.key) else PartState.MISSING
+                present = values.part(base, node.key)
+                return present, None if _has(base, node.key) else PartState.MISSING
             case Not():
                 return not look(node.operand), None
             case Both():
-                found = look(node.operands[0])
+                present = look(node.operands[0])
                 for operand in node.operands[1:]:
-                    if bool(found) is (node.word == "or"):
+                    if bool(present) is (node.word == "or"):
                         break
-                    found = look(operand)
-                return found, None
+                    present = look(operand)
+                return present, None
             case Compare():
                 return self._compare(node, look), None
             case Call():

@@ -44,7 +44,7 @@ class Key(NamedTuple):
     whole: bool
 
     def __str__(self) -> str:
-        text = str(self.path[0]) + "".join(f"[{one!r}]" for one in self.path[1:])
+        text = str(self.path[0]) + "".join(f"[{part!r}]" for part in self.path[1:])
         return f"int({text})" if self.whole else text
 
 
@@ -109,11 +109,11 @@ def build(entries: Iterable[Entry], function: Callable[[Node], Test]) -> Candida
         else:
             found += [_SelectorTerm(number, _narrow(term), len(terms) == 1) for term in terms]
     groups: dict[tuple[Key, ...], list[_SelectorTerm]] = defaultdict(list)
-    for one, keys in zip(found, _homes(found), strict=True):
+    for term_number, keys in zip(found, _homes(found), strict=True):
         if keys:
-            groups[keys].append(one)
+            groups[keys].append(term_number)
         else:
-            always.add(one.number)
+            always.add(term_number.number)
 
     def hit(one: _SelectorTerm, keys: set[Key]) -> Hit:
         entry = everything[one.number]
@@ -121,10 +121,12 @@ def build(entries: Iterable[Entry], function: Callable[[Node], Test]) -> Candida
         return entry.rule, function(_all_of(left)) if left else None
 
     tables = [
-        _table(keys, [(one, hit(one, set(keys))) for one in group])
+        _table(keys, [(index, hit(index, set(keys))) for index in group])
         for keys, group in groups.items()
     ]
-    rest = tuple((everything[one].rule, function(everything[one].root)) for one in sorted(always))
+    rest = tuple(
+        (everything[number].rule, function(everything[number].root)) for number in sorted(always)
+    )
     find, keys_read, failures = _finder(tables, rest)
     return Candidates(find, keys_read, failures, tables)
 
@@ -132,17 +134,23 @@ def build(entries: Iterable[Entry], function: Callable[[Node], Test]) -> Candida
 def _table(keys: tuple[Key, ...], group: list[tuple[_SelectorTerm, Hit]]) -> Table:
     """Build a table. Values that all selectors require are tested once, before the lookup."""
     first = group[0][0].term
-    same = {key: first[key] for key in keys if all(one.term[key] == first[key] for one, _ in group)}
+    same = {
+        key: first[key]
+        for key in keys
+        if all(indexed.term[key] == first[key] for indexed, _ in group)
+    }
     # Number of distinct values per key; the key with the most comes first, as the most selective.
-    values_of = {key: frozenset().union(*[one.term[key] for one, _ in group]) for key in keys}
+    values_of = {
+        key: frozenset().union(*[indexed.term[key] for indexed, _ in group]) for key in keys
+    }
     apart = tuple(
         sorted((key for key in keys if key not in same), key=lambda key: -len(values_of[key]))
     )
     # Keyed by selector, so that one with two terms in the same row is tested once.
     rows: dict[tuple[Any, ...], dict[int, Hit]] = defaultdict(dict)
-    for one, hit in group:
-        for combination in itertools.product(*[one.term[key] for key in apart]):
-            rows[combination][one.number] = hit
+    for index, hit in group:
+        for combination in itertools.product(*[index.term[key] for key in apart]):
+            rows[combination][index.number] = hit
     return Table(same, apart, _nested(rows) if apart else tuple(rows[()].values()), len(rows))
 
 
@@ -171,11 +179,11 @@ class _SelectorTerm(NamedTuple):
 def _left(root: Node, keys: set[Key]) -> list[Node]:
     """Return the conditions to evaluate if ``keys`` are known to have the required values."""
     if isinstance(root, Both) and root.word == "and":
-        return [one for operand in root.operands for one in _left(operand, keys)]
+        return [node for operand in root.operands for node in _left(operand, keys)]
     terms = terms_of(root)
     # A single comparison of an indexed key is proved by the lookup.
-    said = terms is not None and len(terms) == 1 and isinstance(root, Compare)
-    return [] if said and terms and set(terms[0]) <= keys else [root]
+    is_indexed = terms is not None and len(terms) == 1 and isinstance(root, Compare)
+    return [] if is_indexed and terms and set(terms[0]) <= keys else [root]
 
 
 def _all_of(nodes: list[Node]) -> Node:
@@ -216,7 +224,7 @@ def _asked(node: Compare) -> list[Term] | None:
     else:
         wanted = None
     key = _key(left)
-    if key is None or wanted is None or not all(type(one) in values.SCALARS for one in wanted):
+    if key is None or wanted is None or not all(type(value) in values.SCALARS for value in wanted):
         return None
     return [{key: frozenset(wanted)}] if wanted else []
 
@@ -274,7 +282,7 @@ def _homes(found: list[_SelectorTerm]) -> list[tuple[Key, ...]]:
 
     Otherwise a single key, or () for no table if that key is rare as well.
     """
-    sets = [tuple(sorted(one.term, key=_order)) for one in found]
+    sets = [tuple(sorted(term.term, key=_order)) for term in found]
     common = {keys for keys, _ in Counter(sets).most_common(MAX_TABLES)}
     distinct: dict[Key, set[Any]] = defaultdict(set)
     for one in found:
@@ -286,7 +294,7 @@ def _homes(found: list[_SelectorTerm]) -> list[tuple[Key, ...]]:
         return (min(term, key=lambda key: len(term[key]) / len(distinct[key])),)
 
     homes = [
-        keys if keys in common else alone(one.term) for keys, one in zip(sets, found, strict=True)
+        keys if keys in common else alone(term.term) for keys, term in zip(sets, found, strict=True)
     ]
     rare = Counter(keys for keys in homes if keys not in common)
     common |= {keys for keys, _ in rare.most_common(MAX_TABLES)}
@@ -297,7 +305,7 @@ def _finder(
     tables: Sequence[Table], rest: Hits
 ) -> tuple[Callable[[Mapping[str, Any]], tuple[Hits, ...]], list[Key], list[int]]:
     """Generate the lookup function; return it with its keys and their counts of failures."""
-    keys = sorted({key for one in tables for key in (*one.same, *one.apart)}, key=_order)
+    keys = sorted({key for table in tables for key in (*table.same, *table.apart)}, key=_order)
     failures = [0] * len(keys)
     space: dict[str, Any] = {
         "__builtins__": {},
@@ -314,11 +322,11 @@ def _finder(
     for number, key in enumerate(keys):
         lines.append(f"    v{number} = {_read(key, number, space)}")
         space[f"whole{number}"] = _whole_reader(failures, number)
-    looks = [_look(number, one, keys, space) for number, one in enumerate(tables)]
-    found = f"({', '.join([*looks, 'rest'])},)"
-    lines += ["    try:", f"        return {found}", "    except Exception:"]
+    looks = [_look(number, table, keys, space) for number, table in enumerate(tables)]
+    result = f"({', '.join([*looks, 'rest'])},)"
+    lines += ["    try:", f"        return {result}", "    except Exception:"]
     lines += [f"        v{number} = hashed(v{number})" for number in range(len(keys))]
-    lines.append(f"        return {found}")
+    lines.append(f"        return {result}")
     exec(compile("\n".join(lines), "<index>", "exec"), space)  # noqa: S102 - no user input
     return space["find"], keys, failures
 
@@ -326,26 +334,26 @@ def _finder(
 def _look(number: int, table: Table, keys: list[Key], space: dict[str, Any]) -> str:
     """Return source code that looks up the row of a table."""
     names = [f"v{keys.index(key)}" for key in table.apart]
-    asked, inner = [], f"t{number}"
+    looks, inner = [], f"t{number}"
     for place, (key, wanted) in enumerate(table.same.items()):
         space[f"s{number}_{place}"] = wanted
-        asked.append(f"v{keys.index(key)} in s{number}_{place}")
+        looks.append(f"v{keys.index(key)} in s{number}_{place}")
     for level, name in enumerate(names[:-1]):
-        asked.append(f"(d{level} := {inner}({name}))")
+        looks.append(f"(d{level} := {inner}({name}))")
         inner = f"d{level}.get"
     space[f"t{number}"] = table.rows.get if names else table.rows
     source = f"{inner}({names[-1]}, none)" if names else inner
-    return f"{source} if {' and '.join(asked)} else none" if asked else source
+    return f"{source} if {' and '.join(looks)} else none" if looks else source
 
 
 def _read(key: Key, number: int, space: dict[str, Any]) -> str:
     """Return source code that reads a key; the steps of its path are passed in ``space``."""
     space[f"n{number}_0"] = key.path[0]
     source = f"get(n{number}_0)"
-    for level, one in enumerate(key.path[1:], 1):
+    for level, part in enumerate(key.path[1:], 1):
         name = f"n{number}_{level}"
-        space[name] = one
-        if isinstance(one, str):
+        space[name] = part
+        if isinstance(part, str):
             source = f"(p.get({name}) if type(p := {source}) is dict else part(p, {name}))"
         else:
             source = f"part({source}, {name})"

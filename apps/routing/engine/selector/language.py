@@ -185,10 +185,10 @@ class _Reader:
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
-            found = _CONTROL.search(value)
-            if found is not None:
+            control = _CONTROL.search(value)
+            if control is not None:
                 self._refuse(
-                    "character", f"a string cannot contain U+{ord(found.group()):04X}", node
+                    "character", f"a string cannot contain U+{ord(control.group()):04X}", node
                 )
             return value
         if isinstance(value, int) and abs(value) < _MOST_NUMBER:
@@ -198,19 +198,19 @@ class _Reader:
         return self._refuse("number", "numbers have at most 64 bits", node)
 
     def _list(self, node: ast.List | ast.Tuple, depth: int) -> Node:
-        found: list[Any] = []
+        values: list[Any] = []
         for elt in node.elts:
             part = self._read(elt, depth + 1)
             if not isinstance(part, Constant):
                 self._refuse(
                     "list", "a list may contain only strings, numbers, True, False and None", elt
                 )
-            found.append(part.value)
-        return Constant(self._at(node), found)
+            values.append(part.value)
+        return Constant(self._at(node), values)
 
     def _compare(self, node: ast.Compare, depth: int) -> Node:
-        operators = [_OPERATORS.get(type(one), "") for one in node.ops]
-        operands = [self._read(one, depth + 1) for one in (node.left, *node.comparators)]
+        operators = [_OPERATORS.get(type(operator), "") for operator in node.ops]
+        operands = [self._read(operand, depth + 1) for operand in (node.left, *node.comparators)]
         if "" in operators:
             self._refuse("sign", "this comparison is not supported", node)
         if len(operators) > 1 and not MEMBERSHIPS.isdisjoint(operators):

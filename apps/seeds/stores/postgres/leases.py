@@ -205,7 +205,7 @@ def finish(
     cursor.execute(
         "SELECT generation, owner FROM grants WHERE generation = ANY(%s) "
         "ORDER BY generation FOR UPDATE",
-        [list({one.generation for one in finishes})],
+        [list({finish.generation for finish in finishes})],
     )
     holders: dict[int, str] = dict(cursor.fetchall())
     segments: dict[int, list[int]] = {}
@@ -269,9 +269,9 @@ class _Finishing:
     def _end(self, cursor: Cursor, first: dict[bytes, Finish], outcome: Outcome) -> None:
         """Finish seeds with this outcome whose lease the owner has; ``first``: finishes by hash."""
         mine = {
-            key: one.generation
-            for key, one in first.items()
-            if one.outcome == outcome and self._holders.get(one.generation) == self._owner
+            key: ended.generation
+            for key, ended in first.items()
+            if ended.outcome == outcome and self._holders.get(ended.generation) == self._owner
         }
         if not mine:
             return

@@ -110,11 +110,11 @@ def failed(
     """
     cursor.execute(_NEXT, [frontier, segment, after, most])
     rows = cursor.fetchall()
-    found = [one for one, state in rows if state == State.FAILED]
-    if found:
-        cursor.execute(_FAILED, [frontier, segment, found])
-        found = [(row[0], row[1], row[2]) for row in cursor.fetchall()]
-    return found, rows[-1][0] if len(rows) == most else None
+    failed_keys = [key for key, state in rows if state == State.FAILED]
+    if failed_keys:
+        cursor.execute(_FAILED, [frontier, segment, failed_keys])
+        failed_keys = [(row[0], row[1], row[2]) for row in cursor.fetchall()]
+    return failed_keys, rows[-1][0] if len(rows) == most else None
 
 
 def reopen_slice(
@@ -130,14 +130,14 @@ def reopen_slice(
     if source == target:
         turns = next_turns(cursor, len(seeds))
         moved = {
-            one: (int(State.INIT), 0, turn) for (one, _, _), turn in zip(seeds, turns, strict=True)
+            key: (int(State.INIT), 0, turn) for (key, _, _), turn in zip(seeds, turns, strict=True)
         }
         write_moves(cursor, frontier, source, moved, now)
         counts = SegmentCounts(failed=-len(seeds), pending=len(seeds))
         database.book(cursor, frontier, source, counts)
         return len(seeds)
     rows = [
-        NewSeedRow(one, target or TIMELESS_DUE, max_retry, body) for one, max_retry, body in seeds
+        NewSeedRow(key, target or TIMELESS_DUE, max_retry, body) for key, max_retry, body in seeds
     ]
     fresh = len(insert(cursor, frontier, target, rows, now))
     counts = SegmentCounts(added=fresh, pending=fresh, duplicates=len(seeds) - fresh)

@@ -84,11 +84,11 @@ def page_end(
     cursor.execute(_SIZES, [frontier, segment, after, limit])
     rows = cursor.fetchall()
     size = 0
-    for count, (one, takes) in enumerate(rows):
+    for count, (body, takes) in enumerate(rows):
         if count and size + takes > MAX_PAGE_BYTES:
             return after, False
         size += takes
-        after = one
+        after = body
     return after, len(rows) < limit
 
 
@@ -183,12 +183,12 @@ def move(
         inserted = put(cursor, target, place, list(distinct.values()))
         arrived = changed[target, place] = SegmentCounts(added=len(inserted))
         arrived.duplicates = len(those) - len(inserted)
-        for one in inserted:
-            book_move(arrived, None, distinct[one].state)
+        for key in inserted:
+            book_move(arrived, None, distinct[key].state)
         met += arrived.duplicates
     remove(cursor, frontier, segment, [row.hash for row in rows])
-    for (whose, place), counts in sorted(changed.items()):
-        database.book(cursor, whose, place, counts)
+    for (owner_segment, place), counts in sorted(changed.items()):
+        database.book(cursor, owner_segment, place, counts)
     return MovedSlice(len(rows) - met, met, kept, rows[-1].hash)
 
 

@@ -167,7 +167,15 @@ class PostgresStore:
             counts = management.all_counts(cursor, frontier)
             cursor.execute(
                 "SELECT min(due) FROM queue WHERE frontier = %s AND segment = ANY(%s) AND due > %s",
-                [frontier, [segment for segment, one in counts.items() if one.pending], now],
+                [
+                    frontier,
+                    [
+                        segment
+                        for segment, segment_counts in counts.items()
+                        if segment_counts.pending
+                    ],
+                    now,
+                ],
             )
             due: int | None = one(cursor)[0]
             return due

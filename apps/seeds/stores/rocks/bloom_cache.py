@@ -75,7 +75,7 @@ class BloomFilterCache:
 
     def build(self) -> bool:
         """Continue to rebuild one incomplete filter; return whether any is still incomplete."""
-        waiting = [where for where, one in self._filters.items() if not one.ready]
+        waiting = [where for where, bloom in self._filters.items() if not bloom.ready]
         if not waiting:
             return False
         where = waiting[0]

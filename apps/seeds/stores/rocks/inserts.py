@@ -64,10 +64,10 @@ def known_since(
     if segment not in folder.records.get(frontier, {}):
         return {}
     shelved = folder.filters.of(frontier, segment)
-    asked = list(dict.fromkeys(hashes))
+    distinct = list(dict.fromkeys(hashes))
     if shelved.ready:
-        asked = shelved.filter.maybe_seen(asked)
-    return stored(folder, place(frontier, segment), asked)
+        distinct = shelved.filter.maybe_seen(distinct)
+    return stored(folder, place(frontier, segment), distinct)
 
 
 def stored(folder: RocksFolder, where: bytes, asked: Sequence[bytes]) -> dict[bytes, AddResult]:

@@ -89,12 +89,12 @@ def _take(
     bodies = folder.get([b"b" + key for key in keys])
     put, delete = change.batch.put, change.batch.delete
     seeds = []
-    for (entry, value), one, body in zip(entries, keys, bodies, strict=True):
+    for (entry, value), seed_hash, body in zip(entries, keys, bodies, strict=True):
         assert body is not None  # noqa: S101 - written with the entry
         _, retry, limit, _, added_at, _, due, turn = read_status(value[HASH_BYTES:])
         delete(entry)
         leased = pack_status(State.RUNNING, retry, limit, generation, added_at, now, due, turn)
-        put(b"s" + one, leased)
+        put(b"s" + seed_hash, leased)
         key, data, ext = unpack_body(body)
         seeds.append(LeasedSeed(segment, key, data, retry, limit, ext))
     members += keys
@@ -162,7 +162,7 @@ def end_lease(
 ) -> Status:
     """Set the state of a leased seed to finished or pending. ``key``: frontier, segment, hash."""
     state, retry = after(outcome, status.retry, status.max_retry)
-    where, one = key[: PLACE.size], key[PLACE.size :]
+    where, key_hash = key[: PLACE.size], key[PLACE.size :]
     turn = status.turn
     record = change.record(frontier, segment)
     if state == State.RETRY:
@@ -172,7 +172,7 @@ def end_lease(
     ended = Status(state, retry, most, generation, added_at, now, due, turn)
     raw = pack_status(*ended)
     if state == State.RETRY:
-        change.push(where, one, due, turn, raw)
+        change.push(where, key_hash, due, turn, raw)
     else:
         change.batch.put(b"s" + key, raw)
     change.leave(generation)
@@ -192,10 +192,10 @@ def give_back(
     folder.held(frontier, generation, owner)
     count = 0
     for key, status in folder.leased(generation):
-        where, one = key[: PLACE.size], key[PLACE.size :]
+        where, key_hash = key[: PLACE.size], key[PLACE.size :]
         state = State.RETRY if status.retry else State.INIT
         back = status._replace(state=state, changed_at=now)
-        change.push(where, one, status.due, status.turn, pack_status(*back))
+        change.push(where, key_hash, status.due, status.turn, pack_status(*back))
         change.leave(generation)
         move(change.record(*PLACE.unpack(where)), State.RUNNING, state)
         count += 1

@@ -107,13 +107,13 @@ def reopen_slice(
     if source == target:
         _reopen(folder, change, frontier, source, seeds, now)
         return len(seeds)
-    known = known_since(folder, frontier, target, [one for one, _ in seeds])
-    fresh = [(one, status) for one, status in seeds if one not in known]
+    known = known_since(folder, frontier, target, [seed_hash for seed_hash, _ in seeds])
+    fresh = [(seed_hash, status) for seed_hash, status in seeds if seed_hash not in known]
     where = place(frontier, source)
-    bodies = folder.get([b"b" + where + one for one, _ in fresh])
+    bodies = folder.get([b"b" + where + seed_hash for seed_hash, _ in fresh])
     rows = [
-        NewSeedEntry(one, target or TIMELESS_DUE, status.max_retry, body)
-        for (one, status), body in zip(fresh, bodies, strict=True)
+        NewSeedEntry(seed_hash, target or TIMELESS_DUE, status.max_retry, body)
+        for (seed_hash, status), body in zip(fresh, bodies, strict=True)
         if body is not None
     ]
     insert(folder, change, frontier, target, rows, now)

@@ -83,17 +83,19 @@ def restore(
         hashes = [key_hash(seeds[index].key) for index in places]
         known = _known_since(folder, frontier, segment, hashes)
         rows = []
-        for index, one in zip(places, hashes, strict=True):
-            answer = known.get(one)
+        for index, seed_hash in zip(places, hashes, strict=True):
+            answer = known.get(seed_hash)
             if answer is None:
                 seed = seeds[index]
                 state = pending_state(seed)
                 answers[index] = AddResult(True, seed.added_at, state)
-                known[one] = AddResult(False, seed.added_at, state)
+                known[seed_hash] = AddResult(False, seed.added_at, state)
                 times = seed.added_at, seed.changed_at, seed.due
                 turn = first_turn + index
                 status = Status(state, seed.retry, seed.max_retry, 0, *times, turn)
-                rows.append(StoredSeedEntry(one, status, pack_parts(seed.key, seed.data, seed.ext)))
+                rows.append(
+                    StoredSeedEntry(seed_hash, status, pack_parts(seed.key, seed.data, seed.ext))
+                )
             else:
                 answers[index] = answer
         put(folder, change, frontier, segment, rows)
@@ -110,10 +112,10 @@ def _known_since(
     if segment not in folder.records.get(frontier, {}):
         return {}
     shelved = folder.filters.in_memory(frontier, segment)
-    asked = list(dict.fromkeys(hashes))
+    distinct = list(dict.fromkeys(hashes))
     if shelved is not None and shelved.ready:
-        asked = shelved.filter.maybe_seen(asked)
-    return stored(folder, place(frontier, segment), asked)
+        distinct = shelved.filter.maybe_seen(distinct)
+    return stored(folder, place(frontier, segment), distinct)
 
 
 def put(
@@ -181,7 +183,7 @@ def move(
         key, data, ext = unpack_body(body)
         new = regroup(segment, key, data, status.due)
         kept += new.kept
-        one = entry[PLACE_END:]
+        seed_hash = entry[PLACE_END:]
         if status.state in PENDING:
             change.batch.delete(pending_key(where, status.due, status.turn))
         change.batch.delete(entry)
@@ -190,8 +192,8 @@ def move(
         source.books.added -= 1
         book_move(source, status.state, None)
         if new.key != key:
-            one, body = key_hash(new.key), pack_parts(new.key, data, ext)
-        row = StoredSeedEntry(one, status._replace(due=new.due), body)
+            seed_hash, body = key_hash(new.key), pack_parts(new.key, data, ext)
+        row = StoredSeedEntry(seed_hash, status._replace(due=new.due), body)
         coming.setdefault(new.segment, []).append(row)
     met = 0
     for place_to, rows in coming.items():

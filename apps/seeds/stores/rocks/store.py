@@ -166,8 +166,8 @@ class RocksStore:
         with folder.reading():
             if segment not in folder.records.get(frontier, {}):
                 return None
-            one = place(frontier, segment) + key_hash(key)
-            raw, body = folder.get([b"s" + one, b"b" + one])
+            location = place(frontier, segment) + key_hash(key)
+            raw, body = folder.get([b"s" + location, b"b" + location])
             if raw is None or body is None:
                 return None
             return _known(segment, raw, body, folder.grants)

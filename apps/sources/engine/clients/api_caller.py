@@ -116,7 +116,7 @@ class ApiCaller:
             fetched = await self._fetcher.fetch(request)
             try:
                 self._judge(fetched)
-                found = read(_json(fetched))
+                result = read(_json(fetched))
             except BadAnswer as bad:
                 failures += 1
                 if failures > self._retries():
@@ -125,7 +125,7 @@ class ApiCaller:
                 await self._wait(fetched, failures)
             else:
                 self.latency += _WEIGHT * (fetched.elapsed_ms / 1000.0 - self.latency)
-                return found
+                return result
 
     async def close(self) -> None:
         """Close all connections."""
@@ -134,8 +134,8 @@ class ApiCaller:
     async def _wait(self, fetched: Fetched, failures: int) -> None:
         seconds = self._patience.after(failures)
         if fetched.status in (429, 503):
-            asked = _retry_after(fetched)
-            seconds = seconds if asked is None else max(asked, seconds / 10)
+            wait = _retry_after(fetched)
+            seconds = seconds if wait is None else max(wait, seconds / 10)
             # The limit applies to the whole account, not to this request.
             self.account.pacer.pause(seconds)
             return
@@ -172,8 +172,8 @@ def _json(fetched: Fetched) -> Any:
         return msgspec.json.decode(fetched.body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         start = fetched.body[:200].lstrip().lower()
-        what = "an HTML page" if start.startswith((b"<!doctype", b"<html", b"<")) else "no JSON"
-        raise BadAnswer(f"the response is {what} ({len(fetched.body)} bytes)") from None
+        kind = "an HTML page" if start.startswith((b"<!doctype", b"<html", b"<")) else "no JSON"
+        raise BadAnswer(f"the response is {kind} ({len(fetched.body)} bytes)") from None
 
 
 def _header(fetched: Fetched, name: str) -> str:
@@ -182,14 +182,14 @@ def _header(fetched: Fetched, name: str) -> str:
 
 def _retry_after(fetched: Fetched) -> float | None:
     """Parse Retry-After, seconds or a date; None if it is absent or invalid."""
-    said = _header(fetched, "retry-after").strip()
-    if not said:
+    header = _header(fetched, "retry-after").strip()
+    if not header:
         return None
     try:
-        seconds = float(said)
+        seconds = float(header)
     except ValueError:
         try:
-            seconds = parsedate_to_datetime(said).timestamp() - time.time()
+            seconds = parsedate_to_datetime(header).timestamp() - time.time()
         except (ValueError, TypeError):
             return None
     return min(max(0.0, seconds), LONGEST_PAUSE_SECONDS) if seconds == seconds else None

@@ -230,6 +230,6 @@ def _succeeded(answer: Any) -> Any:
         raise BadAnswer("the response is not an object")
     error = answer.get("error")
     if isinstance(error, str) and error.lower() not in ("", "success"):
-        said = answer.get("error_Description")
-        raise BadAnswer(f"the API says {error[:60]}: {said[:100] if isinstance(said, str) else ''}")
+        text = answer.get("error_Description")
+        raise BadAnswer(f"the API says {error[:60]}: {text[:100] if isinstance(text, str) else ''}")
     return answer.get("data")
