@@ -89,15 +89,15 @@ def _runner(
     following: ConfigSubscription, configuration: Configuration, active: int
 ) -> ProcessVersion:
     reported: list[RunningVersion] = following.reported  # type: ignore[attr-defined]
-    found = next((row for row in reported if row.configuration_id == configuration.pk), None)
-    number = found.number if found is not None else 0
+    report = next((row for row in reported if row.configuration_id == configuration.pk), None)
+    number = report.number if report is not None else 0
     return ProcessVersion(
         kind=following.daemon.kind,
         name=following.daemon.name,
         host=following.daemon.host,
         pid=following.daemon.pid,
         number=number,
-        applied_at=found.applied_at if found is not None else None,
-        problem=found.problem if found is not None else "",
+        applied_at=report.applied_at if report is not None else None,
+        problem=report.problem if report is not None else "",
         current=number == active,
     )

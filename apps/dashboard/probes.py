@@ -67,8 +67,8 @@ class Prober:
         self, questions: Mapping[str, Callable[[], str]], *, seconds: float = PAGE_SECONDS
     ) -> dict[str, ProbeResult]:
         """Return results at most 3 s old; ``ok`` is None for servers that exceed the timeout."""
-        asked = {name: self._question(name, ask) for name, ask in questions.items()}
-        outcomes = read_all(asked, seconds)
+        running = {name: self._question(name, ask) for name, ask in questions.items()}
+        outcomes = read_all(running, seconds)
         return {name: self._dated(name, outcome) for name, outcome in outcomes.items()}
 
     def _question(self, name: str, ask: Callable[[], str]) -> Question[tuple[str, float]]:
@@ -155,14 +155,14 @@ def objects() -> str:
 
 def questions() -> dict[str, Callable[[], str]]:
     """Return a probe for each configured server, by name."""
-    asked: dict[str, Callable[[], str]] = {"database": database, "broker": broker}
+    probes: dict[str, Callable[[], str]] = {"database": database, "broker": broker}
     if settings.REDIS_URL:
-        asked["redis"] = redis_server
+        probes["redis"] = redis_server
     for name in settings.REQUESTS_NODES:
-        asked[f"requests:{name}"] = partial(request_node, name)
-    asked["logs"] = logs
-    asked["objects"] = objects
-    return asked
+        probes[f"requests:{name}"] = partial(request_node, name)
+    probes["logs"] = logs
+    probes["objects"] = objects
+    return probes
 
 
 _prober = Prober()

@@ -21,8 +21,8 @@ WATCHED: Final = timedelta(hours=1)
 
 def _active() -> Reading:
     rows = Run.objects.active().order_by()
-    found = rows.values_list("job__project", "state").annotate(Count("pk"))
-    return {(str(project), state): float(count) for project, state, count in found}
+    counts = rows.values_list("job__project", "state").annotate(Count("pk"))
+    return {(str(project), state): float(count) for project, state, count in counts}
 
 
 def _waiting() -> Reading:
@@ -30,8 +30,8 @@ def _waiting() -> Reading:
     now = timezone.now()
     rows = Run.objects.filter(state=RunState.QUEUED).exclude(not_before__gt=now).order_by()
     since = Coalesce(F("not_before"), F("created_at"))
-    found = rows.values_list("job__project").annotate(oldest=Min(since))
-    return {(str(project),): _seconds(oldest, now) for project, oldest in found}
+    oldest_by_project = rows.values_list("job__project").annotate(oldest=Min(since))
+    return {(str(project),): _seconds(oldest, now) for project, oldest in oldest_by_project}
 
 
 def _schedules() -> dict[str, Reading]:
@@ -47,16 +47,16 @@ def _schedules() -> dict[str, Reading]:
 
 def _hosts() -> dict[str, Reading]:
     now = timezone.now()
-    found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in EACH}
+    gauges: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in EACH}
     for host in Host.objects.all():
         online = host.is_online(now)
-        found["host.online"][(host.name,)] = float(online)
+        gauges["host.online"][(host.name,)] = float(online)
         if online:
-            found["host.running"][(host.name,)] = host.running
-            found["host.capacity"][(host.name,)] = host.capacity
-            found["host.cpu_percent"][(host.name,)] = host.cpu_percent
-            found["host.free_memory_bytes"][(host.name,)] = host.memory_free_bytes
-    return dict(found)
+            gauges["host.running"][(host.name,)] = host.running
+            gauges["host.capacity"][(host.name,)] = host.capacity
+            gauges["host.cpu_percent"][(host.name,)] = host.cpu_percent
+            gauges["host.free_memory_bytes"][(host.name,)] = host.memory_free_bytes
+    return dict(gauges)
 
 
 def _queues() -> list[BrokerQueue]:

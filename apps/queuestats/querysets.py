@@ -52,11 +52,13 @@ class StatCondition:
 
         Raises ``ValueError``.
         """
-        found = _CONDITION.fullmatch(text)
-        if found is None or "\0" in text:
+        matched = _CONDITION.fullmatch(text)
+        if matched is None or "\0" in text:
             raise ValueError(_("Write a name, or name, operator and value: retry/count > 10"))
-        operator = found["operator"] or ""
-        return cls(found["name"], operator, _value(found["value"].strip()) if operator else None)
+        operator = matched["operator"] or ""
+        return cls(
+            matched["name"], operator, _value(matched["value"].strip()) if operator else None
+        )
 
 
 def _value(text: str) -> float | int | bool | str | None:

@@ -26,31 +26,31 @@ SETTLED_SECONDS: Final = 4
 
 def _bizzes() -> dict[str, Reading]:
     now = database_now()
-    found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in BIZ}
+    gauges: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in BIZ}
     for (project, biz), own in reports()[0].items():
         key = (str(project), biz)
-        found["requests.new"][key] = own.new
-        found["requests.taken"][key] = own.taken
-        found["requests.expired"][key] = own.expired
-        found["requests.expiring"][key] = own.expiring_in_an_hour
-        found["requests.size_bytes"][key] = own.size_bytes
+        gauges["requests.new"][key] = own.new
+        gauges["requests.taken"][key] = own.taken
+        gauges["requests.expired"][key] = own.expired
+        gauges["requests.expiring"][key] = own.expiring_in_an_hour
+        gauges["requests.size_bytes"][key] = own.size_bytes
         oldest = own.oldest_new_at
         age = 0.0 if oldest is None else max(0.0, (now - oldest).total_seconds())
-        found["requests.oldest_seconds"][key] = age
-        found["requests.shards_in_trouble"][key] = len(own.problems)
-    return dict(found)
+        gauges["requests.oldest_seconds"][key] = age
+        gauges["requests.shards_in_trouble"][key] = len(own.problems)
+    return dict(gauges)
 
 
 def _nodes() -> dict[str, Reading]:
-    found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in NODE}
+    gauges: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in NODE}
     for line in nodes(database_now()):
         key = (line.row.name,)
-        found["node.up"][key] = float(line.state not in (NodeState.PROBLEM, NodeState.SILENT))
-        found["node.slow_operations"][key] = len(line.slow)
-        _known(found["node.storage_bytes"], key, line.row.storage_bytes)
-        _known(found["node.memory_bytes"], key, line.row.memory_bytes)
-        _known(found["node.connections"], key, line.row.connections)
-    return dict(found)
+        gauges["node.up"][key] = float(line.state not in (NodeState.PROBLEM, NodeState.SILENT))
+        gauges["node.slow_operations"][key] = len(line.slow)
+        _known(gauges["node.storage_bytes"], key, line.row.storage_bytes)
+        _known(gauges["node.memory_bytes"], key, line.row.memory_bytes)
+        _known(gauges["node.connections"], key, line.row.connections)
+    return dict(gauges)
 
 
 def _known(into: dict[tuple[str, ...], float], key: tuple[str, ...], value: int | None) -> None:
@@ -79,8 +79,8 @@ class _RequestTotals:
         """Add the counts since the last call, as far as they have settled."""
         until = int(now.timestamp()) - SETTLED_SECONDS
         if self._until:
-            found = sums_between(RATES, since=max(self._until, until - HOUR), until=until)
-            for key, total in found.items():
+            sums = sums_between(RATES, since=max(self._until, until - HOUR), until=until)
+            for key, total in sums.items():
                 if key.project is not None:
                     into = self._came if key.name == CREATED else self._went
                     into[key.project, key.label] += round(total)

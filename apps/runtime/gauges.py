@@ -16,31 +16,31 @@ from yardkit.metrics import Reading
 
 
 def _outbox() -> dict[str, Reading]:
-    found = OutboxMessage.objects.aggregate(count=Count("pk"), oldest=Min("created_at"))
+    aggregates = OutboxMessage.objects.aggregate(count=Count("pk"), oldest=Min("created_at"))
     return {
-        "outbox.waiting": found["count"],
-        "outbox.oldest_seconds": _age(found["oldest"], database_now()),
+        "outbox.waiting": aggregates["count"],
+        "outbox.oldest_seconds": _age(aggregates["oldest"], database_now()),
     }
 
 
 def _dead_letters() -> Reading:
     rows = DeadLetter.objects.filter(state=DeadLetterState.HELD).order_by()
-    found = rows.values_list("queue").annotate(count=Count("pk"))
-    return {(queue or "?",): count for queue, count in found}
+    counts = rows.values_list("queue").annotate(count=Count("pk"))
+    return {(queue or "?",): count for queue, count in counts}
 
 
 def _daemons() -> dict[str, Reading]:
     now = database_now()
     names = ("alive", "failing", "silent")
-    found: dict[str, Counter[tuple[str, ...]]] = {name: Counter() for name in names}
+    gauges: dict[str, Counter[tuple[str, ...]]] = {name: Counter() for name in names}
     for daemon in Daemon.objects.filter(state__in=DAEMON_ACTIVE).defer("detail"):
         live = is_live(daemon, now=now)
-        found["alive" if live else "silent"][(daemon.kind,)] += 1
+        gauges["alive" if live else "silent"][(daemon.kind,)] += 1
         if live and daemon.state == DaemonState.FAILING:
-            found["failing"][(daemon.kind,)] += 1
+            gauges["failing"][(daemon.kind,)] += 1
     return {
         f"daemons.{name}": {key: float(count) for key, count in counts.items()}
-        for name, counts in found.items()
+        for name, counts in gauges.items()
     }
 
 

@@ -187,7 +187,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
             raise PermissionDenied
         back = reverse("admin:configcenter_configuration_change", args=[pk])
         if verb == "deactivate":
-            asked = ask_first(
+            confirmation = ask_first(
                 request,
                 verb=gettext("Deactivate"),
                 loss=gettext("No version is in effect until one is activated."),
@@ -196,8 +196,8 @@ class ConfigurationAdmin(ProjectScopedAdmin):
                 back=back,
                 final=False,
             )
-            if asked is not None:
-                return asked
+            if confirmation is not None:
+                return confirmation
         switch = services.revert if verb == "revert" else services.deactivate
         try:
             done = switch(
@@ -274,14 +274,14 @@ class ConfigurationAdmin(ProjectScopedAdmin):
                 return _preview(kind, data, row)
             saved = _save(person_of(request), kind, project, data, values)
         except DomainError as error:
-            lines = [str(each) for texts in error.fields.values() for each in texts]
+            lines = [str(message) for texts in error.fields.values() for message in texts]
             is_list = error.code == "bad_config"
             form.add_error("text" if is_list else None, lines if is_list else str(error.detail))
             return None
-        said = _("v%(number)d saved.") if saved.created else _("No changes since v%(number)d.")
-        messages.success(request, said % {"number": saved.version.number})
-        for each in saved.warnings:
-            messages.warning(request, str(each))
+        message = _("v%(number)d saved.") if saved.created else _("No changes since v%(number)d.")
+        messages.success(request, message % {"number": saved.version.number})
+        for warning in saved.warnings:
+            messages.warning(request, str(warning))
         address = "admin:configcenter_configversion_change"
         return HttpResponseRedirect(reverse(address, args=[saved.version.pk]))
 
@@ -338,8 +338,12 @@ def _begin(
 ) -> dict[str, Any]:
     if row is None:
         return {"text": "", "based_on": 0}
-    asked = request.GET.get("version", "")
-    number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 10 else row.newest
+    version_text = request.GET.get("version", "")
+    number = (
+        int(version_text)
+        if version_text.isascii() and version_text.isdigit() and len(version_text) < 10
+        else row.newest
+    )
     version = row.versions.filter(number=number).first()
     if version is None:
         raise Http404

@@ -56,7 +56,7 @@ class ChoiceForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         """Without a project, require a kind that the platform has and a user who may edit it."""
         values = super().clean() or {}
-        kind = next((each for each in all_kinds() if each.name == values.get("kind")), None)
+        kind = next((kind for kind in all_kinds() if kind.name == values.get("kind")), None)
         if kind is None or "project" not in values or values["project"] is not None:
             return values
         if not self._may_platform:

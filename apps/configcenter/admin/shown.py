@@ -39,19 +39,19 @@ class VersionDifference:
 
 def difference(changes: Iterable[DataChange]) -> VersionDifference:
     """Format the first differences: values are indented and truncated."""
-    found = list(changes)
+    listed = list(changes)
     marks = dict(zip(ChangeKind, "+−~↕", strict=True))
     rows = tuple(
         ChangeRow(
-            each.place,
-            each.what.value,
-            marks[each.what],
-            "" if each.what is ChangeKind.ADDED else _pretty(each.before),
-            "" if each.what is ChangeKind.REMOVED else _pretty(each.after),
+            change.place,
+            change.what.value,
+            marks[change.what],
+            "" if change.what is ChangeKind.ADDED else _pretty(change.before),
+            "" if change.what is ChangeKind.REMOVED else _pretty(change.after),
         )
-        for each in found[:SHOWN_CHANGES]
+        for change in listed[:SHOWN_CHANGES]
     )
-    return VersionDifference(rows, len(found) - len(rows))
+    return VersionDifference(rows, len(listed) - len(rows))
 
 
 def kind_title(name: str) -> str:

@@ -197,11 +197,11 @@ def _against(request: HttpRequest, version: ConfigVersion) -> int:
     """Number of the version to compare with: ``?against=``, else the active one, else the previous
     one; 0 is the empty version.
     """
-    asked = request.GET.get("against", "")
-    if asked:
-        if not (asked.isascii() and asked.isdigit() and len(asked) < 10):
+    other_version = request.GET.get("against", "")
+    if other_version:
+        if not (other_version.isascii() and other_version.isdigit() and len(other_version) < 10):
             raise Http404
-        return int(asked)
+        return int(other_version)
     active = version.configuration.active
     if active is not None and active.pk != version.pk:
         return active.number

@@ -70,8 +70,10 @@ class ConfigurationSerializer(serializers.ModelSerializer[Configuration]):
     @extend_schema_field(ConfigTallySerializer)
     def get_running(self, row: Configuration) -> dict[str, Any]:
         """Number of processes that run the active version."""
-        found = self.context.get("rollouts", {}).get(row.pk)
-        rollout: RolloutCount = found if found is not None else rollouts_of([row])[row.pk]
+        rollout_or_none = self.context.get("rollouts", {}).get(row.pk)
+        rollout: RolloutCount = (
+            rollout_or_none if rollout_or_none is not None else rollouts_of([row])[row.pk]
+        )
         return dict(ConfigTallySerializer(rollout).data)
 
 

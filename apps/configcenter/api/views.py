@@ -56,8 +56,8 @@ class KindsView(ApiView):
     @extend_schema(operation_id="config_kinds", responses=ConfigKindSerializer(many=True))
     def get(self, request: Request) -> Response:
         """List all kinds by name."""
-        found = [{"name": k.name, "title": str(k.title)} for k in services.all_kinds()]
-        return Response(ConfigKindSerializer(found, many=True).data)
+        kinds = [{"name": k.name, "title": str(k.title)} for k in services.all_kinds()]
+        return Response(ConfigKindSerializer(kinds, many=True).data)
 
 
 class ConfigurationViewSet(ReadViewSet[Configuration]):
@@ -93,11 +93,11 @@ class ConfigurationViewSet(ReadViewSet[Configuration]):
     def check(self, request: Request, pk: str | None = None) -> Response:
         """Return the problems and differences of data without saving it."""
         row = self.get_object()
-        asked = ConfigTrialSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        data = asked.validated_data["data"]
-        if "text" in asked.validated_data:
-            data = services.read_text(kind=row.kind, text=asked.validated_data["text"])
+        serializer = ConfigTrialSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        data = serializer.validated_data["data"]
+        if "text" in serializer.validated_data:
+            data = services.read_text(kind=row.kind, text=serializer.validated_data["text"])
         tried = services.check_data(kind_name=row.kind, data=data, configuration=row)
         return Response(ConfigCheckedSerializer(tried).data)
 
@@ -162,9 +162,9 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
     @idempotent
     def create(self, request: Request) -> Response:
         """Save data. 201 with a new version; 200 if the newest version is equal."""
-        asked = ConfigSaveSerializer(data=request.data, context=self.get_serializer_context())
-        asked.is_valid(raise_exception=True)
-        values = asked.validated_data
+        serializer = ConfigSaveSerializer(data=request.data, context=self.get_serializer_context())
+        serializer.is_valid(raise_exception=True)
+        values = serializer.validated_data
         project = cast("Model | None", values["project"])
         project_id = None if project is None else project.pk
         if not has_role(self.person, project_id, self.role_for_action()):
@@ -205,16 +205,16 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
     def diff(self, request: Request, pk: str | None = None) -> Response:
         """Compare this version with another version of the same configuration."""
         new = self.get_object()
-        asked = request.query_params.get("against", str(new.number - 1))
-        if not (asked.isascii() and asked.isdigit() and len(asked) < 10):
+        against = request.query_params.get("against", str(new.number - 1))
+        if not (against.isascii() and against.isdigit() and len(against) < 10):
             raise BadRequest("against: a number of a version is needed")
         versions = self.get_queryset().filter(configuration=new.configuration_id)
-        old = versions.filter(number=int(asked)).first()
-        if old is None and int(asked) != 0:
-            raise BadRequest(f"against: there is no version {asked}")
+        old = versions.filter(number=int(against)).first()
+        if old is None and int(against) != 0:
+            raise BadRequest(f"against: there is no version {against}")
         kind = services.shown_by(new.configuration.kind)
         changes = kind.diff(old.data if old is not None else {}, new.data)
-        body = {"old": int(asked), "new": new.number, "changes": changes}
+        body = {"old": int(against), "new": new.number, "changes": changes}
         return Response(ConfigDiffSerializer(body).data)
 
     @extend_schema(responses=ConfigFileSerializer, filters=False)

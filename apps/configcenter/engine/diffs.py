@@ -104,7 +104,7 @@ def _lists(place: str, old: list[Any], new: list[Any]) -> Iterator[DataChange]:
 
 
 def _plain_lists(place: str, old: list[Any], new: list[Any]) -> Iterator[DataChange]:
-    left, right = [_text(each) for each in old], [_text(each) for each in new]
+    left, right = [_text(element) for element in old], [_text(element) for element in new]
     matcher = SequenceMatcher(None, left, right, autojunk=False)
     for tag, i1, i2, j1, j2 in matcher.get_opcodes():
         if tag == "equal":
@@ -120,13 +120,13 @@ def _plain_lists(place: str, old: list[Any], new: list[Any]) -> Iterator[DataCha
 
 def _by_name(entries: list[Any]) -> dict[str, Mapping[str, Any]] | None:
     """Map entries by their ``name``; None unless all entries are mappings with unique names."""
-    found: dict[str, Mapping[str, Any]] = {}
+    by_name: dict[str, Mapping[str, Any]] = {}
     for entry in entries:
         name = entry.get("name") if isinstance(entry, Mapping) else None
-        if not isinstance(name, str) or name in found:
+        if not isinstance(name, str) or name in by_name:
             return None
-        found[name] = entry
-    return found
+        by_name[name] = entry
+    return by_name
 
 
 def _text(value: Any) -> str:

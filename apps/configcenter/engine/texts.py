@@ -38,9 +38,9 @@ def _refuse(name: str) -> Any:
 
 
 def _mapping(pairs: list[tuple[str, Any]]) -> Data:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
         counts = Counter(name for name, _value in pairs)
         twice = next(name for name, count in counts.items() if count > 1)
         raise ValueError(f"duplicate name {twice[:100]!r}")
-    return found
+    return mapping

@@ -66,12 +66,12 @@ def save_version(
     Raises ``UnknownKind``, ``PlatformNotSupported``, ``BadConfig``, and ``SaveConflict`` if a newer
     version than ``based_on`` has other data.
     """
-    found = problems_of(kind_named(kind), data)
-    refuse_errors(found)
+    problems = problems_of(kind_named(kind), data)
+    refuse_errors(problems)
     configuration = configuration_of(kind=kind, project_id=project_id)
-    found += change_problems(configuration, data, now)
-    refuse_errors(found)
-    warnings = tuple(each for each in found if each.warning)
+    problems += change_problems(configuration, data, now)
+    refuse_errors(problems)
+    warnings = tuple(problem for problem in problems if problem.warning)
     digest = digest_of(data)
     newest = newest_of(configuration)
     if newest is not None and newest.digest == digest:

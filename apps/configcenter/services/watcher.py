@@ -182,7 +182,7 @@ class ConfigWatcher:
             state = self._states.get(project_id)
             if active_id != (state.tried if state is not None else None):
                 wanted[project_id] = (pk, active_id)
-        ids = [each for _pk, each in wanted.values() if each is not None]
+        ids = [configuration for _pk, configuration in wanted.values() if configuration is not None]
         versions = ConfigVersion.objects.in_bulk(ids)
         for project_id, (pk, version_id) in wanted.items():
             self._use(project_id, pk, None if version_id is None else versions[version_id])
@@ -228,7 +228,7 @@ class ConfigWatcher:
             identity=self._identity,
             kind=self.kind,
             project_id=self._project_id,
-            reports=[self._report_of(self._states[each]) for each in about],
+            reports=[self._report_of(self._states[project]) for project in about],
             now=self._clock.now(),
         )
         if written:

@@ -178,7 +178,7 @@ class DeadLetterAdmin(_MessageAdmin):
     def drop_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Drop a dead letter after a confirmation."""
         letter, done = self.found(request, pk), gettext("The message was dropped.")
-        asked = ask_first(
+        confirmation = ask_first(
             request,
             verb=gettext("Drop"),
             loss=gettext("The message is discarded."),
@@ -186,7 +186,7 @@ class DeadLetterAdmin(_MessageAdmin):
             names=[letter],
             back=self._page(pk),
         )
-        return asked or self.one(request, letter, self._drop, done, self._page(pk))
+        return confirmation or self.one(request, letter, self._drop, done, self._page(pk))
 
     def _page(self, pk: int) -> str:
         return reverse("admin:runtime_deadletter_change", args=[pk])
@@ -250,7 +250,7 @@ class OutboxMessageAdmin(_MessageAdmin):
     def drop_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Drop an unsent message after a confirmation."""
         message, done = self.found(request, pk), gettext("The message was dropped.")
-        asked = ask_first(
+        confirmation = ask_first(
             request,
             verb=gettext("Drop"),
             loss=gettext("The message is never sent. A periodic sweep does its work later."),
@@ -258,7 +258,7 @@ class OutboxMessageAdmin(_MessageAdmin):
             names=[message],
             back=reverse("admin:runtime_outboxmessage_change", args=[pk]),
         )
-        return asked or self.one(request, message, self._drop, done, self._list())
+        return confirmation or self.one(request, message, self._drop, done, self._list())
 
     def _list(self) -> str:
         return reverse("admin:runtime_outboxmessage_changelist")

@@ -96,8 +96,8 @@ def _named(request: HttpRequest, words: str) -> Iterator[Hit]:
         if its_admin is None or not its_admin.has_view_permission(request):
             continue
         rows = its_admin.get_queryset(request)
-        found, _repeats = its_admin.get_search_results(request, rows, words)
+        matching, _repeats = its_admin.get_search_results(request, rows, words)
         address = f"admin:{model._meta.app_label}_{model._meta.model_name}_change"
-        for row in found.order_by("-pk")[:MAX_RESULTS]:
+        for row in matching.order_by("-pk")[:MAX_RESULTS]:
             kind = str(model._meta.verbose_name)
             yield Hit(str(row), kind, reverse(address, args=[row.pk]), icon)

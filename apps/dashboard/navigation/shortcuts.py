@@ -51,7 +51,9 @@ def places(request: HttpRequest) -> list[Shortcut]:
     """Return the shortcuts to pages that are in the user's sidebar."""
     items = [item for group in linked_pages(request) for item in group["items"]]
     titles = {item["link"]: item["title"] for item in items}
-    found = [(letter, reverse(view)) for letter, view in PLACES.items()]
+    targets = [(letter, reverse(view)) for letter, view in PLACES.items()]
     return [
-        Shortcut(("g", letter), str(titles[link]), link) for letter, link in found if link in titles
+        Shortcut(("g", letter), str(titles[link]), link)
+        for letter, link in targets
+        if link in titles
     ]

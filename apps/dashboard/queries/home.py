@@ -163,18 +163,18 @@ def _querysets(
 def _runs(user: User, now: datetime, troubles: QuerySet[Run, Run]) -> dict[str, list[Run]]:
     """Return the runs of each list, ordered. One query."""
     visible = Run.objects.visible_to(user)
-    found = _together(
+    runs = _together(
         Run.objects.select_related("job__project"),
         active=visible.active().order_by("-id")[:SHOWN_RUNS],
         ended=visible.ended().order_by("-ended_at")[:SHOWN_ENDED],
         troubles=troubles.order_by("-ended_at")[:SHOWN_TROUBLES],
         stuck=visible.untaken(now)[:SHOWN_TROUBLES],
     )
-    found["active"].sort(key=lambda run: run.pk, reverse=True)
-    found["ended"].sort(key=lambda run: run.ended_at, reverse=True)
-    found["troubles"].sort(key=lambda run: run.ended_at, reverse=True)
-    found["stuck"].sort(key=lambda run: run.pk)
-    return found
+    runs["active"].sort(key=lambda run: run.pk, reverse=True)
+    runs["ended"].sort(key=lambda run: run.ended_at, reverse=True)
+    runs["troubles"].sort(key=lambda run: run.ended_at, reverse=True)
+    runs["stuck"].sort(key=lambda run: run.pk)
+    return runs
 
 
 class _CountOf(Subquery):
@@ -187,9 +187,9 @@ class _CountOf(Subquery):
 def _counts(user: User, questions: dict[str, QuerySet[Any, Any]]) -> dict[str, int]:
     """Return the number of rows of each queryset, in one query (of the user's own row)."""
     columns = [_CountOf(rows.order_by().values("pk")) for rows in questions.values()]
-    found = User.objects.filter(pk=user.pk).values_list(*columns).get()
+    counts = User.objects.filter(pk=user.pk).values_list(*columns).get()
     # Django returns None for a queryset that it knows to be empty.
-    return {name: number or 0 for name, number in zip(questions, found, strict=True)}
+    return {name: number or 0 for name, number in zip(questions, counts, strict=True)}
 
 
 def _together(rows: QuerySet[Any, Any], **parts: QuerySet[Any, Any]) -> dict[str, list[Any]]:
@@ -198,10 +198,10 @@ def _together(rows: QuerySet[Any, Any], **parts: QuerySet[Any, Any]) -> dict[str
         rows.order_by().filter(pk__in=part.values("pk")).annotate(part=Value(name))
         for name, part in parts.items()
     ]
-    found: dict[str, list[Any]] = {name: [] for name in parts}
+    rows_by_part: dict[str, list[Any]] = {name: [] for name in parts}
     for row in arms[0].union(*arms[1:], all=True):
-        found[row.part].append(row)
-    return found
+        rows_by_part[row.part].append(row)
+    return rows_by_part
 
 
 def _runs_of(incidents: list[Incident]) -> list[int]:

@@ -71,15 +71,15 @@ class _DownloadView(LogView):
         stream = self.visible_stream(pk)
         query = DownloadQuerySerializer(data=request.query_params)
         query.is_valid(raise_exception=True)
-        asked = query.validated_data
+        values = query.validated_data
         with asked_store() as store:
             # Query first: once the response has started, its status cannot change.
             store.check()
-        kind = TEXT if asked["type"] == "log" else JSON_LINES
+        kind = TEXT if values["type"] == "log" else JSON_LINES
         response = StreamingHttpResponse(
-            _written(stream, asked), content_type=f"{kind}; charset=utf-8"
+            _written(stream, values), content_type=f"{kind}; charset=utf-8"
         )
-        name = f"{stream.replace(':', '-')}.{asked['type']}"
+        name = f"{stream.replace(':', '-')}.{values['type']}"
         response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
         response.headers["X-Content-Type-Options"] = "nosniff"
         response.headers["Cache-Control"] = "no-store"

@@ -96,10 +96,10 @@ class ErrorGroupViewSet(ReadViewSet[ErrorGroup]):
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """List error groups with counts since `since`."""
         page = self.paginate_queryset(self.filter_queryset(self.get_queryset())) or []
-        asked = CountedSerializer(data=request.query_params)
-        asked.is_valid(raise_exception=True)
+        serializer = CountedSerializer(data=request.query_params)
+        serializer.is_valid(raise_exception=True)
         context = dict(self.get_serializer_context())
-        since: datetime | None = asked.validated_data.get("counted_since")
+        since: datetime | None = serializer.validated_data.get("counted_since")
         if since is not None and page:
             projects = {group.project_id for group in page}
             context["counts"] = count_groups(projects, since=since, limit=MOST_COUNTED)

@@ -120,23 +120,23 @@ class LogSearchView(ApiView):
         """Return the newest matching lines of the projects that the caller may see."""
         query = LogSearchSerializer(data=request.query_params)
         query.is_valid(raise_exception=True)
-        asked = query.validated_data
+        values = query.validated_data
         projects = searched_projects(self.person)
-        if "project" in asked:
-            seen = projects is None or asked["project"] in projects
-            projects = {asked["project"]} if seen else frozenset()
-        streams = [f"{kind}:{asked[kind]}" for kind in ("run", "build") if kind in asked]
+        if "project" in values:
+            seen = projects is None or values["project"] in projects
+            projects = {values["project"]} if seen else frozenset()
+        streams = [f"{kind}:{values[kind]}" for kind in ("run", "build") if kind in values]
         search = Search(
             projects=projects,
             stream=streams[0] if streams else "",
-            job=asked.get("job"),
-            levels=asked.get("level", ()),
-            since=asked.get("since"),
-            until=asked.get("until"),
-            text=asked.get("text", ""),
-            contains=asked.get("contains", ""),
-            fingerprint=asked.get("fingerprint", ""),
+            job=values.get("job"),
+            levels=values.get("level", ()),
+            since=values.get("since"),
+            until=values.get("until"),
+            text=values.get("text", ""),
+            contains=values.get("contains", ""),
+            fingerprint=values.get("fingerprint", ""),
         )
-        result = search_lines(search, cursor=asked.get("cursor", ""), limit=asked["limit"])
+        result = search_lines(search, cursor=values.get("cursor", ""), limit=values["limit"])
         shown = {"results": result.lines, "next": result.next or None}
         return Response(FoundSerializer(shown).data)

@@ -48,8 +48,8 @@ def shape(text: str) -> str:
     ``GET https://a.example/p/7?x=1 took 3.2 s`` becomes ``GET https://a.example/… took <n> s``.
     """
     # Cut to slightly more than is kept, because placeholders shorten the text.
-    said = _PARTS.sub(_name, text[: 4 * SHAPE_CHARACTERS])
-    return _SPACES.sub(" ", said).strip()[:SHAPE_CHARACTERS]
+    masked = _PARTS.sub(_name, text[: 4 * SHAPE_CHARACTERS])
+    return _SPACES.sub(" ", masked).strip()[:SHAPE_CHARACTERS]
 
 
 def fingerprint(source: str, text: str) -> str:

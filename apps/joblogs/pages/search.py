@@ -44,12 +44,12 @@ class FoundLine:
 def search_page(request: HttpRequest) -> HttpResponse:
     """Show matching lines of all runs and builds that the user may see."""
     form = SearchForm(request.GET, request.user)
-    found, problem, status = FoundLines(lines=[]), "", 200
+    results, problem, status = FoundLines(lines=[]), "", 200
     if form.is_valid():
         search = form.search(timezone.now(), searched_projects(request.user))
         cursor = request.GET.get("cursor", "")
         try:
-            found = search_lines(search, cursor=cursor, limit=PER_PAGE)
+            results = search_lines(search, cursor=cursor, limit=PER_PAGE)
         except LogsError as error:
             problem = error.text
             status = 503 if isinstance(error, LogsUnavailable) else 200
@@ -57,10 +57,10 @@ def search_page(request: HttpRequest) -> HttpResponse:
     context |= {
         "title": _("Search logs"),
         "form": form,
-        "rows": named(found.lines),
+        "rows": named(results.lines),
         "words": form.data.get("text", ""),
         "problem": problem,
-        "pages": page_links(request, "cursor", found.next),
+        "pages": page_links(request, "cursor", results.next),
         "kind": _kind(request, form),
         "other_errors": _without(request, "fingerprint"),
     }

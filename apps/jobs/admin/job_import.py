@@ -147,7 +147,7 @@ def _apply(request: HttpRequest, wanted: dict[str, Any], digest: str) -> HttpRes
 
 
 def _counts(plan: ImportPlan) -> dict[str, int]:
-    return {what: plan.count(what) for what in ("added", "changed", "unchanged")}
+    return {change: plan.count(change) for change in ("added", "changed", "unchanged")}
 
 
 def _again(form: JobImportForm, wanted: dict[str, Any], plan: ImportPlan) -> dict[str, str]:

@@ -204,8 +204,8 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
     @display(description=_("image, spider or command"))
     def program(self, job: Job) -> str:
         """Spider or command, and image."""
-        what = job.spider or " ".join(job.command)
-        parts = (job.image.reference if job.image else "", what[:60])
+        program_text = job.spider or " ".join(job.command)
+        parts = (job.image.reference if job.image else "", program_text[:60])
         return " · ".join(part for part in parts if part)
 
     @display(description=_("cron"), ordering="cron")
@@ -291,7 +291,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
     def start_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Start a job with the entered arguments and show its run."""
         job = self._job(request, pk, Role.OPERATOR)
-        here = HttpResponseRedirect(reverse("admin:jobs_job_change", args=[pk]))
+        job_page = HttpResponseRedirect(reverse("admin:jobs_job_change", args=[pk]))
         try:
             arguments = parse_arguments(request.POST.get("arguments", ""))
             overlap = request.POST.get("overlap", "")
@@ -306,7 +306,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
             messages.error(
                 request, gettext("Arguments: %(problem)s") % {"problem": error.messages[0]}
             )
-            return here
+            return job_page
         except JobRunning as error:
             address = reverse("dashboard:run", args=[error.run])
             label = gettext("Open run %(run)d") % {"run": error.run}
@@ -314,10 +314,10 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
                 request,
                 format_html('{} <a class="underline" href="{}">{}</a>', error.text, address, label),
             )
-            return here
+            return job_page
         except DomainError as error:
             messages.error(request, error.text)
-            return here
+            return job_page
         return HttpResponseRedirect(reverse("dashboard:run", args=[run.pk]))
 
     def clone_view(self, request: HttpRequest, pk: int) -> HttpResponse:

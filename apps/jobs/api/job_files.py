@@ -157,7 +157,7 @@ class PlanSerializer(serializers.Serializer[Any]):
 
 
 def _shown(plan: ImportPlan, *, dry_run: bool) -> dict[str, Any]:
-    counts = {what: plan.count(what) for what in ("added", "changed", "unchanged")}
+    counts = {change: plan.count(change) for change in ("added", "changed", "unchanged")}
     plain = {"dry_run": dry_run, **counts, "problems": plan.said, "jobs": plan.jobs}
     return dict(PlanSerializer(plain).data)
 

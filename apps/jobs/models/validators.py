@@ -179,8 +179,8 @@ def _rule_problem(rule: object) -> str | None:
     try:
         read = msgspec.convert(rule, CutRule)
     except msgspec.ValidationError as error:
-        what, _separator, where = str(error).partition(" - at `$.")
-        return f"{where.rstrip('`')}: {what}." if where else f"{what}."
+        problem, _separator, where = str(error).partition(" - at `$.")
+        return f"{where.rstrip('`')}: {problem}." if where else f"{problem}."
     return _meaning_problem(read)
 
 

@@ -59,27 +59,27 @@ def _follow(job_id: int, run: Run, now: datetime) -> Run | None:
     )
     if job is None:
         return None
-    what = {"run": run.pk, "job": run.job.name, "state": RunState(run.state).label}
+    detail = {"run": run.pk, "job": run.job.name, "state": RunState(run.state).label}
     if not job.enabled:
         text = _("run %(run)d of %(job)s has ended (%(state)s); this job is disabled")
-        _note(job, text % what)
+        _note(job, text % detail)
         return None
     try:
         behind = make_way(job=job, overlap=job.overlap, now=now, actor=None)
     except JobRunning as error:
         text = _("run %(run)d of %(job)s has ended (%(state)s); run %(active)d was active")
-        _note(job, text % {**what, "active": error.run})
+        _note(job, text % {**detail, "active": error.run})
         return None
     except TooManyWaiting as error:
         text = _("run %(run)d of %(job)s has ended (%(state)s); %(why)s")
-        _note(job, text % {**what, "why": error.text})
+        _note(job, text % {**detail, "why": error.text})
         return None
     return queue_run(
         job=job,
         now=now,
         trigger=Trigger.LINK,
         caused_by=run,
-        reason=_("run %(run)d of %(job)s has ended (%(state)s)") % what,
+        reason=_("run %(run)d of %(job)s has ended (%(state)s)") % detail,
         waits_for=behind,
     )
 

@@ -246,8 +246,8 @@ def acknowledge(*, message: LifecycleAnswer, now: datetime) -> None:
     newer = newer.exclude(action__in=[RunAsk.FREEZE, RunAsk.TUNE])
     after = _AFTER.get(RunAsk(command.action))
     if after is not None and run.boot == message.boot == command.boot and not newer.exists():
-        asked, accepted, refused = after
-        if run.state == asked:
+        wanted_state, accepted, refused = after
+        if run.state == wanted_state:
             to = accepted if message.accepted else refused
             reason = "" if message.accepted else text
             _arrive(run, to, now=now, actor=f"run:{run.pk}", reason=reason)

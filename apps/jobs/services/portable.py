@@ -307,8 +307,8 @@ class _Planner:
         if not self._mode_allows(entry, exists=job is not None):
             return
         wanted_secrets = values.pop(NAMES_OF_SECRETS, [])
-        found = self._find_image(entry, values, project, job)
-        if not (self._find_frontier(entry, values, project) and found):
+        has_image = self._find_image(entry, values, project, job)
+        if not (self._find_frontier(entry, values, project) and has_image):
             return
         if not self._shapes_fit(entry, values):
             return
@@ -423,14 +423,14 @@ class _Planner:
             for name in (*values,)
             if not exists or before[name] != after[name]
         }
-        what = "added" if not exists else "changed" if changed else "unchanged"
+        change = "added" if not exists else "changed" if changed else "unchanged"
         given = {name: value for name, value in values.items() if name in changed}
         if not exists:
             given = {**values, "project": job.project}
         return PlannedImport(
             name=job.name,
             project=job.project.slug,
-            what=what,
+            what=change,
             changes=changed if exists else {},
             job=job if exists else None,
             values=given,

@@ -56,9 +56,11 @@ def chosen(request: HttpRequest, kind: str) -> ProjectChoice | None:
     None if the user sees no project. Raises ``Http404`` for a missing or invisible project.
     """
     projects = list(Project.objects.visible_to(request.user).order_by("name"))
-    asked = request.GET.get("project") or request.POST.get("project") or ""
-    if asked:
-        selected = next((project for project in projects if project.pk == number_in(asked)), None)
+    project_text = request.GET.get("project") or request.POST.get("project") or ""
+    if project_text:
+        selected = next(
+            (project for project in projects if project.pk == number_in(project_text)), None
+        )
         if selected is None:
             raise Http404
     else:

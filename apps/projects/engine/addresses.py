@@ -93,7 +93,7 @@ def check_repository(name: str) -> str:
 def _parse(url: str, schemes: dict[str, int]) -> RemoteAddress:
     if not url or len(url) > MAX_URL:
         raise AddressProblem("url_too_long" if url else "url_empty", limit=MAX_URL)
-    if any(each.isspace() or not each.isprintable() for each in url) or "\\" in url:
+    if any(character.isspace() or not character.isprintable() for character in url) or "\\" in url:
         raise AddressProblem("url_character")
     try:
         parts = urlsplit(url)
@@ -102,7 +102,7 @@ def _parse(url: str, schemes: dict[str, int]) -> RemoteAddress:
         raise AddressProblem("url_malformed") from error
     scheme = parts.scheme.lower()
     if scheme not in schemes or "::" in url.partition("/")[0] or not parts.netloc:
-        raise AddressProblem("url_scheme", schemes=", ".join(f"{each}://" for each in schemes))
+        raise AddressProblem("url_scheme", schemes=", ".join(f"{scheme}://" for scheme in schemes))
     _check_user(parts.username, parts.password, scheme)
     if parts.query or parts.fragment or url.rstrip("/").endswith(("?", "#")):
         raise AddressProblem("url_query")

@@ -61,7 +61,7 @@ class GitRemote:
     @property
     def credentials(self) -> Credentials:
         """Credentials for askpass; servers that require only a token accept any user name."""
-        if any(each in self.username + self.password for each in "\n\r\0"):
+        if any(character in self.username + self.password for character in "\n\r\0"):
             raise GitFailed("git_password_characters")
         username = self.username or (DEFAULT_USERNAME if self.password else "")
         return Credentials(username, self.password)

@@ -154,7 +154,12 @@ class GuardedGit:
         given = self._environment()
         # GitPython passes on the whole environment; other variables are removed by name.
         hidden = [name for name in os.environ if name not in _KEPT and name not in given]
-        command = ["env", *(each for name in hidden for each in ("-u", name)), "git", *arguments]
+        command = [
+            "env",
+            *(argument for name in hidden for argument in ("-u", name)),
+            "git",
+            *arguments,
+        ]
         return Git(str(folder)).execute(command, as_process=True, env=given, start_new_session=True)
 
     def _environment(self) -> dict[str, str]:
@@ -165,7 +170,10 @@ class GuardedGit:
             and address.scheme != "ssh"
             and address.host not in address.addresses
         ):
-            pinned = ",".join(f"[{each}]" if ":" in each else each for each in address.addresses)
+            pinned = ",".join(
+                f"[{address_text}]" if ":" in address_text else address_text
+                for address_text in address.addresses
+            )
             settings["http.curloptResolve"] = f"{address.host}:{address.port}:{pinned}"
         environment = {
             "HOME": str(self.home),
@@ -209,7 +217,7 @@ class GuardedGit:
         if address is not None and address.addresses:
             # Connect to the checked address, under the name whose host key is known.
             options |= {"HostName": address.addresses[0], "HostKeyAlias": address.host}
-        given = [each for pair in options.items() for each in ("-o", "=".join(pair))]
+        given = [argument for pair in options.items() for argument in ("-o", "=".join(pair))]
         return shlex.join(["ssh", "-F", "/dev/null", *given])
 
     # --- failures ---------------------------------------------------------------------------------

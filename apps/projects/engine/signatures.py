@@ -72,7 +72,7 @@ def check_standard(
     ]
     given = [part[3:].encode() for part in signatures.split(" ")[:16] if part.startswith("v1,")]
     # Compare all, so that the time does not depend on which one is valid.
-    matches = [hmac.compare_digest(one, other) for one in expected for other in given]
+    matches = [hmac.compare_digest(signature, other) for signature in expected for other in given]
     if not any(matches):
         raise SignatureRefused("signature_wrong")
     if abs(now - int(timestamp)) > TOLERANCE_SECONDS:

@@ -80,8 +80,8 @@ def purge_projects(*, now: datetime) -> int:
             _purge(project)
         except ProtectedError as error:
             held = Counter(type(row)._meta.label for row in error.protected_objects)
-            what = ", ".join(f"{count} {label}" for label, count in sorted(held.items()))
-            logger.warning("deleted project %s is kept: it still has %s", project.slug, what)
+            held_text = ", ".join(f"{count} {label}" for label, count in sorted(held.items()))
+            logger.warning("deleted project %s is kept: it still has %s", project.slug, held_text)
         except IntegrityError:
             logger.warning("deleted project %s is kept: it still has rows", project.slug)
         else:

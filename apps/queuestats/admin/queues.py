@@ -130,10 +130,10 @@ class QueueStateAdmin(ReadOnly, ProjectScopedAdmin):
         return {**context, "title": title, "media": self.media}
 
     def _view(self, request: HttpRequest) -> QueuesPage:
-        found = self._found(request)
-        lines = [_shown(line) for line in found.lines]
-        troubled = {line.row.key for line in found.troubled}
-        return QueuesPage(lines, [row for row in lines if row.line.row.key in troubled], found)
+        queues = self._found(request)
+        lines = [_shown(line) for line in queues.lines]
+        troubled = {line.row.key for line in queues.troubled}
+        return QueuesPage(lines, [row for row in lines if row.line.row.key in troubled], queues)
 
     def _one(self, request: HttpRequest) -> QueueRow:
         wanted = request.GET.get("project", ""), request.GET.get("name", "")

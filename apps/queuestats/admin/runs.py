@@ -188,8 +188,8 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         pks = set(known.filter(pk__in=theirs.values("pk")).union(*by_reason))
         if term.isascii() and term.isdigit() and len(term) < 20 and int(term) <= MAX_ID:
             pks.add(int(term))
-        found = Q(job__in=jobs) | Q(pk__in=pks)
-        return queryset.filter(found), False
+        condition = Q(job__in=jobs) | Q(pk__in=pks)
+        return queryset.filter(condition), False
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
         """Hide the stop button from users who may not operate runs."""

@@ -65,11 +65,11 @@ class QueuesView(ApiView):
     )
     def get(self, request: Request) -> Response:
         """List the queues of your projects, and of the platform if you see everything."""
-        found = queues_of(self.person, now=timezone.now(), sparks=False)
-        lines, after = page_in(request, found.lines, key=_key)
+        queues = queues_of(self.person, now=timezone.now(), sparks=False)
+        lines, after = page_in(request, queues.lines, key=_key)
         facts = {
-            "sampled_at": found.sampled_at,
-            "stale": found.stale,
+            "sampled_at": queues.sampled_at,
+            "stale": queues.stale,
             "results": [_facts(line) for line in lines],
             "next": after,
         }

@@ -85,8 +85,8 @@ class RunSeriesView(ApiView):
     )
     def get(self, request: Request, run: int) -> Response:
         """Requests, pages, items and failures a second: now, and over time."""
-        found = visible_run(self.person, run)
-        return _rates_response(request, "run", found.job.project_id, found.pk)
+        visible = visible_run(self.person, run)
+        return _rates_response(request, "run", visible.job.project_id, visible.pk)
 
 
 class JobSeriesView(ApiView):
@@ -99,14 +99,14 @@ class JobSeriesView(ApiView):
     )
     def get(self, request: Request, job: int) -> Response:
         """Requests, pages, items and failures a second: now, and over time."""
-        found = self._job(job)
-        return _rates_response(request, "job", found.project_id, found.pk)
+        visible = self._job(job)
+        return _rates_response(request, "job", visible.project_id, visible.pk)
 
     def _job(self, pk: int) -> Job:
-        found: Job | None = Job.objects.visible_to(self.person).filter(pk=pk).first()
-        if found is None:
+        row: Job | None = Job.objects.visible_to(self.person).filter(pk=pk).first()
+        if row is None:
             raise Http404
-        return found
+        return row
 
 
 class JobCountersView(JobSeriesView):
@@ -115,9 +115,9 @@ class JobCountersView(JobSeriesView):
     @extend_schema(operation_id="jobs_counters_retrieve", responses=JobCountersSerializer)
     def get(self, request: Request, job: int) -> Response:
         """Return the totals of all runs of the job, as last reported."""
-        found = self._job(job)
-        totals = job_totals(found)
-        values = asdict(totals) | {"job": found.pk, "undone": totals.undone}
+        visible = self._job(job)
+        totals = job_totals(visible)
+        values = asdict(totals) | {"job": visible.pk, "undone": totals.undone}
         return Response(JobCountersSerializer(values).data)
 
 

@@ -164,10 +164,10 @@ def _list(request: Request, project: int | None) -> Response:
     every = [row for row in series_of(project=project) if not row[0].startswith("run.")]
     series, after = page_in(request, every, key=lambda row: row[:2])
     sums = {name for name, _label, kind in series if kind == SeriesKind.SUM}
-    found = rates(sums, projects=None if project is None else [project], now=timezone.now())
+    rates_found = rates(sums, projects=None if project is None else [project], now=timezone.now())
     results = []
     for name, label, kind in series:
-        its_rates = found.of(name, project, label) if kind == SeriesKind.SUM else {}
+        its_rates = rates_found.of(name, project, label) if kind == SeriesKind.SUM else {}
         results.append({"name": name, "label": label, "kind": kind, **per_second(its_rates)})
     return Response(SeriesListSerializer({"results": results, "next": after}).data)
 
@@ -184,14 +184,14 @@ def per_second(found: Rates) -> dict[str, float | None]:
 def _points(request: Request, project: int | None) -> Response:
     query = PointsQuerySerializer(data=request.query_params)
     query.is_valid(raise_exception=True)
-    found = points(**query.validated_data, project=project, now=timezone.now())
-    if found is None:
-        found = Points(SeriesKind.SUM.value, query.validated_data["step"] or 1, [])
-    return Response(PointsSerializer(found).data)
+    point_lists = points(**query.validated_data, project=project, now=timezone.now())
+    if point_lists is None:
+        point_lists = Points(SeriesKind.SUM.value, query.validated_data["step"] or 1, [])
+    return Response(PointsSerializer(point_lists).data)
 
 
 def _visible_project(person: User, pk: int) -> Project:
-    found = Project.objects.visible_to(person).filter(pk=pk).first()
-    if found is None:
+    project = Project.objects.visible_to(person).filter(pk=pk).first()
+    if project is None:
         raise Http404
-    return found
+    return project

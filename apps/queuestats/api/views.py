@@ -23,10 +23,10 @@ from apps.queuestats.queries import center_totals, run_totals
 
 def visible_run(person: User, run: int) -> Run:
     """Return the run; 404 if the person may not see it."""
-    found = Run.objects.visible_to(person).filter(pk=run).first()
-    if found is None:
+    row = Run.objects.visible_to(person).filter(pk=run).first()
+    if row is None:
         raise Http404
-    return found
+    return row
 
 
 class RunCountersView(ApiView):
@@ -35,17 +35,17 @@ class RunCountersView(ApiView):
     @extend_schema(operation_id="runs_counters_retrieve", responses=RunCountersSerializer)
     def get(self, request: Request, run: int) -> Response:
         """Return the counters as last reported."""
-        found = visible_run(self.person, run)
-        totals = run_totals([found.owner])[found.owner]
+        visible = visible_run(self.person, run)
+        totals = run_totals([visible.owner])[visible.owner]
         facts = {
-            "run": found.pk,
-            "state": found.state,
-            "reason": found.reason,
-            "started_at": found.started_at,
-            "ended_at": found.ended_at,
+            "run": visible.pk,
+            "state": visible.state,
+            "reason": visible.reason,
+            "started_at": visible.started_at,
+            "ended_at": visible.ended_at,
             "reported": totals.reported,
             "items_by_field": totals.fields,
-            "center": center_totals([found.owner])[found.owner].as_dict(),
+            "center": center_totals([visible.owner])[visible.owner].as_dict(),
         }
         return Response(RunCountersSerializer(facts | totals.as_dict()).data)
 
@@ -71,10 +71,10 @@ class RunStatsView(ApiView):
     @extend_schema(operation_id="runs_stats_retrieve", responses=RunStatsSerializer)
     def get(self, request: Request, run: int) -> Response:
         """Return the statistics as last reported; 404 for a run without any."""
-        found = RunStats.objects.filter(run=visible_run(self.person, run)).first()
-        if found is None:
+        stats = RunStats.objects.filter(run=visible_run(self.person, run)).first()
+        if stats is None:
             raise Http404
-        return Response(RunStatsSerializer(found).data)
+        return Response(RunStatsSerializer(stats).data)
 
 
 class RunStatsViewSet(ReadViewSet[RunStats]):

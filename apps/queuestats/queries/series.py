@@ -73,9 +73,9 @@ def rate(
 
     None when reports could be received in none of them.
     """
-    found = rates([name], projects=None if project is None else [project], now=now)
-    nothing = found.nothing
-    return found.by_key.get(SeriesKey(name, project, label), nothing)[seconds]
+    rates_found = rates([name], projects=None if project is None else [project], now=now)
+    nothing = rates_found.nothing
+    return rates_found.by_key.get(SeriesKey(name, project, label), nothing)[seconds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +133,15 @@ def rates_and_minutes(
         _rate_rows(series, end), all=True
     )
     seconds: list[tuple[Any, ...]] = []
-    found: dict[SeriesKey, list[float]] = {}
+    totals_by_key: dict[SeriesKey, list[float]] = {}
     for row in rows:
         step, pk, second, _count, value = row[:5]
         if step != MINUTE:
             seconds.append(row)
             continue
-        line = found.setdefault(series[pk], [0.0] * count)
+        line = totals_by_key.setdefault(series[pk], [0.0] * count)
         line[(second - over) // MINUTE + count] = value / MINUTE
-    return _rates(seconds, series, end), found
+    return _rates(seconds, series, end), totals_by_key
 
 
 def _settled(now: datetime) -> int:
@@ -252,7 +252,7 @@ def points_of(
     begin += -begin % step
     numbers = _numbers([pk for pk, _kind in series.values()], begin, end, step)
     heard = numbers.get(series[OBSERVED][0], {}) if OBSERVED in series else {}
-    found = {}
+    series_points = {}
     for key in keys:
         if key not in series:
             continue
@@ -263,8 +263,8 @@ def points_of(
             _point(start, step, kind, own.get(start), start in heard)
             for start in range(begin, last, step)
         ]
-        found[key] = Points(kind, step, line)
-    return found
+        series_points[key] = Points(kind, step, line)
+    return series_points
 
 
 def series_of(
@@ -286,8 +286,8 @@ def _series(keys: Collection[SeriesKey]) -> dict[SeriesKey, tuple[int, str]]:
     rows = Series.objects.filter(
         name__in={key.name for key in keys}, label__in={key.label for key in keys}
     ).values_list("name", "project_id", "label", "pk", "kind")
-    found = {SeriesKey(name, project, label): (pk, kind) for name, project, label, pk, kind in rows}
-    return {key: found[key] for key in keys if key in found}
+    ids = {SeriesKey(name, project, label): (pk, kind) for name, project, label, pk, kind in rows}
+    return {key: ids[key] for key in keys if key in ids}
 
 
 def _numbers(
@@ -305,10 +305,10 @@ def _numbers(
             .values_list("series_id", "start")
             .annotate(Sum("value"), Sum("count"), Max("highest"))
         )
-    found: dict[int, dict[int, tuple[float, int, float]]] = {}
+    numbers_by_id: dict[int, dict[int, tuple[float, int, float]]] = {}
     for pk, start, value, count, highest in numbers:
-        found.setdefault(pk, {})[start] = (value, count, highest)
-    return found
+        numbers_by_id.setdefault(pk, {})[start] = (value, count, highest)
+    return numbers_by_id
 
 
 def _point(

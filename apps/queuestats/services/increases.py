@@ -81,7 +81,7 @@ def _write_jobs(jobs: Mapping[int, Mapping[str, int]], now: datetime) -> None:
 def _readings(increase: CounterIncrease, now: datetime) -> list[SeriesReading]:
     seconds = seconds_between(increase.since or now - FIRST_REPORT, now, MAX_SECONDS)
     owners = (("run", str(increase.run)), ("job", str(increase.job)))
-    found: list[SeriesReading] = []
+    readings: list[SeriesReading] = []
     for name, parts in RATES.items():
         amount = sum(increase.amounts[part] for part in parts)
         # A falling counter is a defect of its run, shown by its totals; a rate is never negative.
@@ -90,5 +90,5 @@ def _readings(increase: CounterIncrease, now: datetime) -> list[SeriesReading]:
         share = amount / len(seconds)
         for owner, label in owners:
             key = SeriesKey(f"{owner}.{name}", increase.project, label)
-            found += [(key, SampleKind.SUM, second, 1, share, 1, 0.0) for second in seconds]
-    return found
+            readings += [(key, SampleKind.SUM, second, 1, share, 1, 0.0) for second in seconds]
+    return readings

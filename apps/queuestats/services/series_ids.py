@@ -27,17 +27,17 @@ def series_ids(wanted: Mapping[SeriesKey, SampleKind]) -> dict[SeriesKey, int]:
     series. A cached series may have been deleted; the writer checks that.
     """
     known = _cache.of(connection.connection)
-    found = {key: known[key] for key in wanted if key in known}
-    unknown = [key for key in wanted if key not in found]
+    ids = {key: known[key] for key in wanted if key in known}
+    unknown = [key for key in wanted if key not in ids]
     if not unknown:
-        return found
+        return ids
     fresh = _look_up(unknown)
     missing = sorted((key for key in unknown if key not in fresh), key=_order)
     if missing:
         _make(missing, wanted)
         fresh |= _look_up(missing)
     transaction.on_commit(lambda: _remember(known, fresh))
-    return found | fresh
+    return ids | fresh
 
 
 def forget_series() -> None:
@@ -98,10 +98,10 @@ def _look_up(wanted: Iterable[SeriesKey]) -> dict[SeriesKey, int]:
     keys = set(wanted)
     names = {key.name for key in keys}
     labels = sorted({key.label for key in keys})
-    found: dict[SeriesKey, int] = {}
+    ids: dict[SeriesKey, int] = {}
     for start in range(0, len(labels), KEYS_A_STATEMENT):
         some = labels[start : start + KEYS_A_STATEMENT]
         rows = Series.objects.filter(name__in=names, label__in=some)
         for name, project, label, pk in rows.values_list("name", "project_id", "label", "pk"):
-            found[SeriesKey(name, project, label)] = pk
-    return {key: found[key] for key in keys if key in found}
+            ids[SeriesKey(name, project, label)] = pk
+    return {key: ids[key] for key in keys if key in ids}

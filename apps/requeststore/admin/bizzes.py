@@ -107,8 +107,8 @@ class BizAdmin(ReadOnly, RequestPages, RebalancePages):
     def biz_view(self, request: HttpRequest, key: str) -> HttpResponse:
         """Show the status of one biz and its shards."""
         bound = self.bound(request, key)
-        found = standings([bound.project_id], bound.name, by_flag=True)
-        standing = found.get((bound.project_id, bound.name), BizAccounting())
+        accounting = standings([bound.project_id], bound.name, by_flag=True)
+        standing = accounting.get((bound.project_id, bound.name), BizAccounting())
         context = self.biz_context(
             request,
             bound,
@@ -162,7 +162,7 @@ class BizAdmin(ReadOnly, RequestPages, RebalancePages):
         bound = self.bound(request, key, Role.OPERATOR)
         form = ReopenForm(request.POST, bound.settings)
         if not form.is_valid():
-            text = " ".join(str(each) for texts in form.errors.values() for each in texts)
+            text = " ".join(str(message) for texts in form.errors.values() for message in texts)
             messages.error(request, text)
             return HttpResponseRedirect(page_of(bound))
         try:
@@ -196,12 +196,12 @@ def lines_of(bizzes: Sequence[BoundBiz]) -> list[BizLine]:
     """Return table rows with the accounting of each biz; a fixed number of queries."""
     ids = {bound.project_id for bound in bizzes}
     projects = Project.objects.in_bulk(ids)
-    found = standings(ids)
+    accounting = standings(ids)
     return [
         BizLine(
             bound,
             projects[bound.project_id],
-            found.get((bound.project_id, bound.name), BizAccounting()),
+            accounting.get((bound.project_id, bound.name), BizAccounting()),
         )
         for bound in bizzes
         if bound.project_id in projects

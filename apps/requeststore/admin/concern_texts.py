@@ -100,8 +100,8 @@ def _text(concern: Concern, now: datetime) -> str:
             )
         return _("The clock of %(subject)s is %(time)s ahead; its counts are corrected.") % values
     if concern.standing is not None:
-        each = concern.standing
-        values["forecast"] = sentence(each.forecast, each.facts, now=now)
-        values["waiting"] = f"{0 if each.queue is None else each.queue.waiting:,}"
-        values["most"] = f"{each.plan.max_waiting:,}"
+        concern_facts = concern.standing
+        values["forecast"] = sentence(concern_facts.forecast, concern_facts.facts, now=now)
+        values["waiting"] = f"{0 if concern_facts.queue is None else concern_facts.queue.waiting:,}"
+        values["most"] = f"{concern_facts.plan.max_waiting:,}"
     return str(_TEXTS[concern.code]) % values

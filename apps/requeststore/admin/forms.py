@@ -74,7 +74,7 @@ class TryOutForm(forms.Form):
     rule = forms.ChoiceField(label=_("Rule"), required=False, widget=UnfoldAdminSelectWidget)
     method = forms.ChoiceField(
         label=_("Method"),
-        choices=[(each, each) for each in ("GET", "POST", "HEAD")],
+        choices=[(method, method) for method in ("GET", "POST", "HEAD")],
         widget=UnfoldAdminSelectWidget,
     )
     body = forms.CharField(
@@ -103,7 +103,7 @@ class ReopenForm(forms.Form):
 
     def __init__(self, data: Any, biz: Biz) -> None:
         super().__init__(data)
-        ended = [each for each in flags_of(biz) if each[0] > NEW]
+        ended = [flag for flag in flags_of(biz) if flag[0] > NEW]
         # The most frequent choice comes first.
         ended.sort(key=lambda each: each[0] != biz.failed_flag)
         self.fields["flag"].choices = ended  # type: ignore[attr-defined]  # a choice field

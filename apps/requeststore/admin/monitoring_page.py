@@ -133,10 +133,10 @@ class MonitoringAdmin(ReadOnly, ProjectScopedAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         projects = list(Project.objects.visible_to(request.user).order_by("name"))
-        asked = request.GET.get("project", "")
-        if not asked:
+        project_text = request.GET.get("project", "")
+        if not project_text:
             return None, projects
-        found = next((project for project in projects if str(project.pk) == asked), None)
+        found = next((project for project in projects if str(project.pk) == project_text), None)
         if found is None:
             raise Http404
         return found, projects
@@ -144,7 +144,7 @@ class MonitoringAdmin(ReadOnly, ProjectScopedAdmin):
 
 def _context(project: Project | None, projects: list[Project]) -> dict[str, Any]:
     shown = projects if project is None else [project]
-    view = monitoring([each.pk for each in shown])
+    view = monitoring([project.pk for project in shown])
     return {"view": view, "now": view.found.now}
 
 
@@ -155,7 +155,7 @@ def monitoring(projects: Collection[int], now: datetime | None = None) -> Monito
     everything = standings(now=now, curves_of=projects)
     now = everything.now
     seen = set(projects)
-    found = BizStatuses(
+    bizzes = BizStatuses(
         [biz for biz in everything.bizzes if biz.project_id in seen],
         everything.fetchers,
         everything.state,
@@ -165,12 +165,12 @@ def monitoring(projects: Collection[int], now: datetime | None = None) -> Monito
     )
     lines = nodes(now)
     return MonitoringView(
-        troubles=[trouble(concern, now) for concern in concerns(found, lines)],
-        bizzes=[_line(biz, found.curves, now) for biz in found.bizzes],
+        troubles=[trouble(concern, now) for concern in concerns(bizzes, lines)],
+        bizzes=[_line(biz, bizzes.curves, now) for biz in bizzes.bizzes],
         nodes=[ShownNode(line, node_label(line.state), node_tone(line.state)) for line in lines],
         # Invisible bizzes count, too: all of them share the fetchers.
         advice=advice_of(everything),
-        found=found,
+        found=bizzes,
     )
 
 

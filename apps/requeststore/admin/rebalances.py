@@ -70,9 +70,9 @@ class RebalancePages(BizScope):
         bound = self.bound(request, key, role)
         if request.method == "POST":
             return self._start(request, bound)
-        found, problem = None, ""
+        rebalance, problem = None, ""
         try:
-            found = preview(bound, shared_request_store())
+            rebalance = preview(bound, shared_request_store())
         except REFUSALS as error:
             problem = text_of(error)
         context = self.biz_context(
@@ -80,7 +80,7 @@ class RebalancePages(BizScope):
             bound,
             "rebalance",
             _("Re-balance"),
-            preview=found,
+            preview=rebalance,
             problem=problem,
             epochs=_epochs(bound),
             **_going(bound),

@@ -49,7 +49,7 @@ class RequestPages(BizScope):
         if form.is_valid():
             yard = shared_request_store()
             try:
-                found, following = page_of(
+                requests_page, following = page_of(
                     yard,
                     [bound],
                     flag=form.cleaned_data["flag"],
@@ -59,8 +59,8 @@ class RequestPages(BizScope):
                     limit=PER_PAGE,
                 )
             except REFUSALS as error:
-                found, problem = [], text_of(error)
-            rows = [_shown(one, yard.now()) for one in found]
+                requests_page, problem = [], text_of(error)
+            rows = [_shown(request_found, yard.now()) for request_found in requests_page]
         context = self.biz_context(
             request,
             bound,
@@ -91,25 +91,25 @@ class RequestPages(BizScope):
         """Show status, data and history of one request."""
         problem = ""
         try:
-            found = self._found(request, number)
+            request_found = self._found(request, number)
         except REFUSALS as error:
-            found, problem = None, text_of(error)
-        if found is None:
+            request_found, problem = None, text_of(error)
+        if request_found is None:
             return self._gone(request, number, problem)
-        bound = found.bound
+        bound = request_found.bound
         may_operate = bound.project_id in projects_of(request, Role.OPERATOR)
         story = story_of(
-            found.request,
+            request_found.request,
             bound.settings,
             project_id=bound.project_id,
             version=bound.version,
-            place=found.place,
+            place=request_found.place,
             whole=may_operate,
             now=shared_request_store().now(),
         )
         gave = None
         if may_operate:
-            gave = records_given(found.request, bound.settings, project_id=bound.project_id)
+            gave = records_given(request_found.request, bound.settings, project_id=bound.project_id)
         context = self.biz_context(
             request,
             bound,
@@ -124,7 +124,7 @@ class RequestPages(BizScope):
             records=_records(bound),
             gave=gave,
             gave_text=_pretty(gave.records) if gave is not None else "",
-            may_reopen=may_operate and is_own(found.request.flag),
+            may_reopen=may_operate and is_own(request_found.request.flag),
         )
         return TemplateResponse(request, "admin/requeststore/request.html", context)
 
@@ -132,11 +132,13 @@ class RequestPages(BizScope):
         """Reopen one request."""
         back = request_address(number)
         try:
-            found = self._found(request, number)
-            if found is None:
+            request_found = self._found(request, number)
+            if request_found is None:
                 raise Http404
             bound = self.bound(
-                request, f"{found.bound.project_id}.{found.bound.name}", Role.OPERATOR
+                request,
+                f"{request_found.bound.project_id}.{request_found.bound.name}",
+                Role.OPERATOR,
             )
             done = reopen_requests(bound, actor=person_of(request), ids=[number])
         except REFUSALS as error:
@@ -151,8 +153,12 @@ class RequestPages(BizScope):
     def _found(self, request: HttpRequest, number: int) -> FoundRequest | None:
         self.expect_view(request)
         projects = projects_of(request, Role.VIEWER)
-        found = shared_request_store().find(number) if 0 < number <= MAX_ID else None
-        return found if found is not None and found.bound.project_id in projects else None
+        request_found = shared_request_store().find(number) if 0 < number <= MAX_ID else None
+        return (
+            request_found
+            if request_found is not None and request_found.bound.project_id in projects
+            else None
+        )
 
     def _gone(self, request: HttpRequest, number: int, problem: str) -> HttpResponse:
         """Describe an ID that is in no store: when it was made, and the totals of that time."""

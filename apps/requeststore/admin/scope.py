@@ -56,8 +56,8 @@ class BizScope(ProjectScopedAdmin):
         """Return all visible bizzes, by project and name."""
         self.expect_view(request)
         projects = projects_of(request, Role.VIEWER)
-        found = [biz for biz in shared_request_store().bizzes() if biz.project_id in projects]
-        return sorted(found, key=lambda each: (each.project_id, each.name))
+        visible = [biz for biz in shared_request_store().bizzes() if biz.project_id in projects]
+        return sorted(visible, key=lambda each: (each.project_id, each.name))
 
     def bound(self, request: HttpRequest, key: str, role: Role = Role.VIEWER) -> BoundBiz:
         """Return the biz; 404 when it does not exist or is not visible, 403 when the role is

@@ -92,22 +92,22 @@ class _Choice:
         projects = projects_of(request, Role.VIEWER)
         seen = [biz for biz in shared_request_store().bizzes() if biz.project_id in projects]
         # Bizzes are cached for half a second; a project may have been deleted since.
-        names = Project.objects.in_bulk({each.project_id for each in seen})
-        self.bizzes = [each for each in seen if each.project_id in names]
+        names = Project.objects.in_bulk({biz.project_id for biz in seen})
+        self.bizzes = [biz for biz in seen if biz.project_id in names]
         self.bizzes.sort(key=lambda each: (each.project_id, each.name))
         self.options = [(_id(biz), f"{names[biz.project_id]} / {biz.name}") for biz in self.bizzes]
         wanted = given.get("biz", "")
-        found = next((biz for biz in self.bizzes if _id(biz) == wanted), None)
-        self.bound: BoundBiz | None = found or next(iter(self.bizzes), None)
+        chosen = next((biz for biz in self.bizzes if _id(biz) == wanted), None)
+        self.bound: BoundBiz | None = chosen or next(iter(self.bizzes), None)
         self.project = names.get(self.bound.project_id) if self.bound is not None else None
         # Rule and page URL of the request in ``?request=``.
         self.entity = _entity(self.bound, given.get("request", ""))
         rules = self.bound.settings.rules if self.bound is not None else {}
         self.rules = sorted(rules)
-        asked = given.get("rule", "").strip()[:64]
-        if not asked and self.entity is not None:
-            asked = rule_named(rules, self.entity.rule)
-        self.rule = asked or (rule_named(rules, "") if not self.rules else self.rules[0])
+        rule_name = given.get("rule", "").strip()[:64]
+        if not rule_name and self.entity is not None:
+            rule_name = rule_named(rules, self.entity.rule)
+        self.rule = rule_name or (rule_named(rules, "") if not self.rules else self.rules[0])
         self.is_new = self.rule not in rules
         self.may_keep = self.bound is not None and self.bound.project_id in projects_of(
             request, Role.EDITOR
@@ -131,8 +131,8 @@ def _entity(bound: BoundBiz | None, number: str) -> Entity | None:
     if bound is None or not (number.isascii() and number.isdigit() and len(number) < 19):
         return None
     try:
-        found = shared_request_store().find(int(number), bound.project_id, bound.name)
-        return decode_entity(found.request.data) if found is not None else None
+        stored = shared_request_store().find(int(number), bound.project_id, bound.name)
+        return decode_entity(stored.request.data) if stored is not None else None
     except RequestStoreError:
         # An unreachable store only leaves the URL field empty.
         return None
@@ -185,12 +185,12 @@ def _done(
 ) -> HttpResponse | None:
     """Run the test, after storing or downloading the page where that was requested."""
     definition = read_definition(form.cleaned_data["definition"])
-    what = form.cleaned_data["what"]
+    mode = form.cleaned_data["what"]
     pages: list[ResponsePage | SamplePage]
-    if what in (KEEP, DOWNLOAD):
+    if mode in (KEEP, DOWNLOAD):
         if not choice.may_keep or choice.project is None:
             raise PermissionDenied
-        downloads = what == DOWNLOAD
+        downloads = mode == DOWNLOAD
         page = (
             fetch_page(project=choice.project, biz=bound.settings, url=form.cleaned_data["url"])
             if downloads

@@ -50,7 +50,7 @@ class TesterForm(forms.Form):
     """Sent by POST only, because URLs with their parameters end up in access logs."""
 
     what = forms.ChoiceField(
-        choices=[(each, each) for each in (TRY, KEEP, DOWNLOAD)], required=False
+        choices=[(mode, mode) for mode in (TRY, KEEP, DOWNLOAD)], required=False
     )
     definition = forms.CharField(
         label=gettext_lazy("Rule (YAML or JSON)"),
@@ -108,10 +108,10 @@ class TesterForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         """Require a URL for a page that is to be stored or downloaded."""
         values = super().clean() or {}
-        what = values.get("what")
-        if what == DOWNLOAD and not values.get("url"):
+        mode = values.get("what")
+        if mode == DOWNLOAD and not values.get("url"):
             self.add_error("url", _("Enter a URL."))
-        if what == KEEP and not self.has_page():
+        if mode == KEEP and not self.has_page():
             self.add_error("body", _("Paste a page, or choose a file."))
         file = values.get("file")
         if file is not None and file.size > MAX_BODY_BYTES:
@@ -145,8 +145,8 @@ class TesterForm(forms.Form):
     def chosen(self, rows: Any, rule: str) -> list[ResponsePage | SamplePage]:
         """Return the selected sample pages. Raises ``BadTest`` when there is none."""
         number = self.cleaned_data.get("sample")
-        found = rows.filter(pk=int(number)) if number else rows.filter(rule__in={rule, ""})
-        pages: list[ResponsePage | SamplePage] = list(found[:MOST_PAGES])
+        samples = rows.filter(pk=int(number)) if number else rows.filter(rule__in={rule, ""})
+        pages: list[ResponsePage | SamplePage] = list(samples[:MOST_PAGES])
         if not pages:
             text = _("No page to test on: paste one, upload a file, or download one.")
             raise BadTest(fields={"body": [text]})

@@ -95,23 +95,23 @@ def _value_at(value: Any, place: str) -> Any:
 
 def shown_trial(trial: Trial) -> ShownTrial:
     """Return the result of one page as texts."""
-    found = trial.after
+    result = trial.after
     return ShownTrial(
         url=trial.page.url,
         sample=trial.sample.pk if trial.sample is not None else None,
         status=trial.page.status,
         encoding=trial.explained.encoding,
         truncated=trial.page.truncated,
-        tone="bad" if found.failed else "wait" if found.problems else "good",
-        title=_outcome(found),
+        tone="bad" if result.failed else "wait" if result.problems else "good",
+        title=_outcome(result),
         told=_change(trial),
-        problems=found.problems[:_PROBLEMS],
-        more_problems=max(0, len(found.problems) - _PROBLEMS) + found.hidden,
+        problems=result.problems[:_PROBLEMS],
+        more_problems=max(0, len(result.problems) - _PROBLEMS) + result.hidden,
         changes=trial.changes,
-        records_json=_pretty(found.records[:_RECORDS]) if found.records else "",
-        more_records=max(0, len(found.records) - _RECORDS),
-        links=[f"{each.rule}: {each.url}" for each in found.follow[:_LINKS]],
-        more_links=max(0, len(found.follow) - _LINKS),
+        records_json=_pretty(result.records[:_RECORDS]) if result.records else "",
+        more_records=max(0, len(result.records) - _RECORDS),
+        links=[f"{link.rule}: {link.url}" for link in result.follow[:_LINKS]],
+        more_links=max(0, len(result.follow) - _LINKS),
         matched=trial.explained.matched,
     )
 

@@ -53,9 +53,9 @@ class BizViewSet(RuleTesterMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet):
         bizzes, after = page_in(
             request, seen_bizzes(request.user), key=lambda bound: (bound.project_id, bound.name)
         )
-        found = standings({bound.project_id for bound in bizzes}, by_flag=True)
+        accounting = standings({bound.project_id for bound in bizzes}, by_flag=True)
         rows = [
-            shown(bound, found.get((bound.project_id, bound.name), BizAccounting()))
+            shown(bound, accounting.get((bound.project_id, bound.name), BizAccounting()))
             for bound in bizzes
         ]
         return Response(BizPageSerializer({"results": rows, "next": after}).data)
@@ -64,8 +64,8 @@ class BizViewSet(RuleTesterMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet):
     def retrieve(self, request: Request, pk: str) -> Response:
         """Return one biz. `books` are a few seconds old."""
         bound = biz_named(request.user, pk)
-        found = standings([bound.project_id], bound.name, by_flag=True)
-        standing = found.get((bound.project_id, bound.name), BizAccounting())
+        accounting = standings([bound.project_id], bound.name, by_flag=True)
+        standing = accounting.get((bound.project_id, bound.name), BizAccounting())
         return Response(BizSerializer(shown(bound, standing)).data)
 
     @extend_schema(methods=["get"], responses=RebalancePreviewSerializer)
@@ -97,9 +97,9 @@ class BizViewSet(RuleTesterMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet):
         """
         bound = biz_named(request.user, pk)
         require_role(request.user, bound.project_id, Role.OPERATOR)
-        asked = ReopenRequestsSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        values = asked.validated_data
+        serializer = ReopenRequestsSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        values = serializer.validated_data
         done = reopen_requests(
             bound,
             actor=self.person,

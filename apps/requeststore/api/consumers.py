@@ -229,9 +229,9 @@ class ConsumerMixin:
 def _checked(kind: type[ConsumedBizSerializer], request: Request) -> dict[str, Any]:
     if not has_role_somewhere(request.user, Role.OPERATOR):
         raise RoleRequired
-    asked = kind(data=request.data, context={"request": request})
-    asked.is_valid(raise_exception=True)
-    values: dict[str, Any] = asked.validated_data
+    serializer = kind(data=request.data, context={"request": request})
+    serializer.is_valid(raise_exception=True)
+    values: dict[str, Any] = serializer.validated_data
     return values
 
 
@@ -291,7 +291,7 @@ def _leased(bound: BoundBiz, one: dict[str, Any]) -> StoredRequest:
 
 def _ended(bound: BoundBiz, ends: Sequence[dict[str, Any]], codes: Sequence[EndCode]) -> Response:
     results = [
-        {"id": str(one["id"]), "code": code.value} for one, code in zip(ends, codes, strict=True)
+        {"id": str(end["id"]), "code": code.value} for end, code in zip(ends, codes, strict=True)
     ]
     answer = {"project": bound.project_id, "biz": bound.name, "results": results}
     return Response(EndedRequestsSerializer(answer).data)

@@ -87,17 +87,17 @@ class RequestViewSet(ConsumerMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet)
         if not has_role_somewhere(request.user, Role.OPERATOR):
             raise RoleRequired
         body = request.data if isinstance(request.data, dict) else {}
-        asked = RequestsSubmitSerializer(data=body, context={"request": request})
-        asked.is_valid(raise_exception=True)
+        serializer = RequestsSubmitSerializer(data=body, context={"request": request})
+        serializer.is_valid(raise_exception=True)
         if unknown := [str(name) for name in body if name not in _FIELDS]:
             raise ValidationError({name: [_("There is no such field.")] for name in unknown})
         values = body.get("requests")
         if not isinstance(values, list):
             raise ValidationError({"requests": [_("Submit a list of requests.")]})
-        project = asked.validated_data["project"]
+        project = serializer.validated_data["project"]
         if not has_role(request.user, project.pk, Role.OPERATOR):
             raise RoleRequired
-        bound = bound_biz(project.pk, asked.validated_data["biz"])
+        bound = bound_biz(project.pk, serializer.validated_data["biz"])
         done = submit(
             bound,
             read_requests(bound, values),
@@ -124,9 +124,11 @@ class RequestViewSet(ConsumerMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet)
 
         Read from the stores at the time of the call, without the requests' data.
         """
-        asked = RequestFilterSerializer(data=request.query_params, context={"request": request})
-        asked.is_valid(raise_exception=True)
-        values = asked.validated_data
+        serializer = RequestFilterSerializer(
+            data=request.query_params, context={"request": request}
+        )
+        serializer.is_valid(raise_exception=True)
+        values = serializer.validated_data
         bizzes = seen_bizzes(request.user)
         if "project" in values:
             bizzes = [biz for biz in bizzes if biz.project_id == values["project"].pk]
@@ -144,7 +146,7 @@ class RequestViewSet(ConsumerMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet)
         except ValueError:
             raise bad_cursor() from None
         yard = shared_request_store()
-        found, after = page_of(
+        requests_page, after = page_of(
             yard,
             bizzes,
             flag=values.get("flag"),
@@ -155,8 +157,13 @@ class RequestViewSet(ConsumerMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet)
         )
         now = yard.now()
         rows = [
-            row_of(one.request, one.bound.settings, project_id=one.bound.project_id, now=now)
-            for one in found
+            row_of(
+                request_found.request,
+                request_found.bound.settings,
+                project_id=request_found.bound.project_id,
+                now=now,
+            )
+            for request_found in requests_page
         ]
         return Response(RequestPageSerializer({"results": rows, "next": after}).data)
 
@@ -169,20 +176,23 @@ class RequestViewSet(ConsumerMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet)
         bizzes = {(biz.project_id, biz.name) for biz in seen_bizzes(request.user)}
         number = int(pk)
         yard = shared_request_store()
-        found = yard.find(number) if 0 < number <= MAX_ID and bizzes else None
-        if found is None or (found.bound.project_id, found.bound.name) not in bizzes:
+        request_found = yard.find(number) if 0 < number <= MAX_ID and bizzes else None
+        if (
+            request_found is None
+            or (request_found.bound.project_id, request_found.bound.name) not in bizzes
+        ):
             raise Http404
-        bound = found.bound
+        bound = request_found.bound
         story = story_of(
-            found.request,
+            request_found.request,
             bound.settings,
             project_id=bound.project_id,
             version=bound.version,
-            place=found.place,
+            place=request_found.place,
             whole=(whole := has_role(request.user, bound.project_id, Role.OPERATOR)),
             now=yard.now(),
         )
         if whole:
-            gave = records_given(found.request, bound.settings, project_id=bound.project_id)
+            gave = records_given(request_found.request, bound.settings, project_id=bound.project_id)
             story["records"] = None if gave is None else msgspec.structs.asdict(gave)
         return Response(RequestStorySerializer(story).data)

@@ -28,8 +28,10 @@ class BizAdviceSerializer(serializers.Serializer[Any]):
     per_fetcher_per_second = serializers.FloatField(
         allow_null=True, help_text="What one fetcher does while enough waits."
     )
-    outlook = serializers.ChoiceField(choices=[each.value for each in Outlook])
-    lateness = serializers.ChoiceField(choices=[each.value for each in Lateness], allow_blank=True)
+    outlook = serializers.ChoiceField(choices=[outlook.value for outlook in Outlook])
+    lateness = serializers.ChoiceField(
+        choices=[lateness.value for lateness in Lateness], allow_blank=True
+    )
     eta_seconds = serializers.FloatField(
         allow_null=True, help_text="Until nothing waits; null unless outlook is done."
     )
@@ -59,7 +61,7 @@ class ScaleView(ApiView):
         """Return the current advice."""
         advice = wanted_fetchers().as_dict()
         visible = _visible(self.person)
-        advice["bizzes"] = [each for each in advice["bizzes"] if each["project"] in visible]
+        advice["bizzes"] = [biz for biz in advice["bizzes"] if biz["project"] in visible]
         return Response(ScaleSerializer(advice).data)
 
 

@@ -123,7 +123,7 @@ class GivenRecordsSerializer(serializers.Serializer[Any]):
     `problem`.
     """
 
-    to = serializers.CharField(help_text=", ".join(each.value for each in DestinationKind))
+    to = serializers.CharField(help_text=", ".join(kind.value for kind in DestinationKind))
     where = serializers.CharField()
     records = serializers.JSONField(allow_null=True)
     more = serializers.BooleanField()
@@ -175,7 +175,7 @@ class RebalanceSerializer(serializers.ModelSerializer[Rebalance]):
     """Re-balance with its progress."""
 
     state = serializers.CharField(
-        read_only=True, help_text=", ".join(each.value for each in RebalanceState)
+        read_only=True, help_text=", ".join(state.value for state in RebalanceState)
     )
     total = serializers.SerializerMethodField(
         help_text=_("Requests in the shards to examine; null until counted.")

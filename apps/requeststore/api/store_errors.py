@@ -60,8 +60,8 @@ def answer_to(error: Exception) -> Response | None:
 def seen_bizzes(user: object, role: Role = Role.VIEWER) -> list[BoundBiz]:
     """Return the bizzes of projects where the user has the role, by project and name."""
     projects = project_ids(user, at_least=role)
-    found = [biz for biz in shared_request_store().bizzes() if biz.project_id in projects]
-    return sorted(found, key=lambda each: (each.project_id, each.name))
+    visible = [biz for biz in shared_request_store().bizzes() if biz.project_id in projects]
+    return sorted(visible, key=lambda each: (each.project_id, each.name))
 
 
 def biz_named(user: object, text: str) -> BoundBiz:

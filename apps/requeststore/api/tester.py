@@ -161,9 +161,9 @@ class RuleTesterMixin:
         page has 3 s of CPU time.
         """
         bound = biz_named(request.user, pk)
-        asked = RuleTestSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        values = asked.validated_data
+        serializer = RuleTestSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        values = serializer.validated_data
         rules = bound.settings.rules
         name = rule_named(rules, values["rule"])
         tested = try_rule(
@@ -191,10 +191,10 @@ def pages_asked(
         return [page_given(values["page"])]
     rows = SamplePage.objects.filter(project_id=project_id, biz=biz)
     if "sample" in values:
-        found = rows.filter(pk=values["sample"]).first()
-        if found is None:
+        sample = rows.filter(pk=values["sample"]).first()
+        if sample is None:
             raise BadTest(fields={"sample": [_("This request group has no such sample page.")]})
-        return [found]
+        return [sample]
     return list(rows.filter(rule__in={rule, ""})[:MOST_PAGES])
 
 
@@ -219,7 +219,7 @@ def _shown(trial: Trial) -> dict[str, Any]:
         "after": _extracted(trial.after),
         "before": None if trial.before is None else _extracted(trial.before),
         "changes": trial.changes,
-        "expressions": [msgspec.structs.asdict(each) for each in trial.explained.matched],
+        "expressions": [msgspec.structs.asdict(matches) for matches in trial.explained.matched],
     }
 
 

@@ -49,8 +49,8 @@ class SamplePageSerializer(serializers.ModelSerializer[SamplePage]):
 
     def get_bytes(self, sample: SamplePage) -> int:
         """Return the size of the body."""
-        found: int | None = getattr(sample, "size", None)
-        return len(sample.body) if found is None else found
+        size: int | None = getattr(sample, "size", None)
+        return len(sample.body) if size is None else size
 
 
 class KeepSerializer(serializers.Serializer[Any]):
@@ -86,9 +86,9 @@ class SamplePageViewSet(StoreErrorsMixin, ReadViewSet[SamplePage]):
 
         422 `not_fetched` when the URL returned no page; 409 `too_many_samples`.
         """
-        asked = KeepSerializer(data=request.data, context={"request": request})
-        asked.is_valid(raise_exception=True)
-        values = asked.validated_data
+        serializer = KeepSerializer(data=request.data, context={"request": request})
+        serializer.is_valid(raise_exception=True)
+        values = serializer.validated_data
         project: Project = values["project"]
         require_role(request.user, project.pk, Role.EDITOR)
         bound = shared_request_store().biz(project.pk, values["biz"])

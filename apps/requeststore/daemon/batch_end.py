@@ -159,14 +159,16 @@ class BatchEnd:
             # Their leases have ended or are about to.
             self.tally.late += len(late)
             self._settle += late
-            self._read = [one for one in self._read if one[0].request.deadline > limit]
+            self._read = [
+                read_page for read_page in self._read if read_page[0].request.deadline > limit
+            ]
         gathered = [
-            self._gathered(work, found)
-            for work, found in self._read
-            if isinstance(found, ExtractionResult) and (found.records or work.again)
+            self._gathered(work, result)
+            for work, result in self._read
+            if isinstance(result, ExtractionResult) and (result.records or work.again)
         ]
         settle(
-            [one for one in gathered if one.request_id not in self._stored],
+            [records for records in gathered if records.request_id not in self._stored],
             self._write,
             lambda one, error: self._fail(one.request_id, _defect(error)),
             passing=OUTAGES,
@@ -176,13 +178,15 @@ class BatchEnd:
     def _write(self, batch: Sequence[RequestRecords]) -> None:
         # After an error, an earlier attempt may have stored the records all the same.
         marked = [
-            msgspec.structs.replace(one, again=True) if one.request_id in self._attempted else one
-            for one in batch
+            msgspec.structs.replace(records, again=True)
+            if records.request_id in self._attempted
+            else records
+            for records in batch
         ]
-        self._attempted.update(one.request_id for one in batch)
+        self._attempted.update(records.request_id for records in batch)
         for number, reason in self.parts.sink.write(marked).items():
             self._fail(number, RequestFailure(f"records: {reason}", lasting=True))
-        self._stored.update(one.request_id for one in batch)
+        self._stored.update(records.request_id for records in batch)
 
     def _gathered(self, work: LeasedRequest, found: ExtractionResult) -> RequestRecords:
         return RequestRecords(
@@ -200,7 +204,7 @@ class BatchEnd:
     def _fail(self, number: int, trouble: RequestFailure) -> None:
         assert self._read is not None  # noqa: S101 - step reads first
         self._read = [
-            (work, trouble if work.request.id == number else found) for work, found in self._read
+            (work, trouble if work.request.id == number else result) for work, result in self._read
         ]
 
     # --- further requests -----------------------------------------------------------------------
@@ -211,10 +215,10 @@ class BatchEnd:
         """
         assert self._read is not None  # noqa: S101 - step reads first
         while self._followed < len(self._read):
-            work, found = self._read[self._followed]
-            if isinstance(found, ExtractionResult) and found.follow:
+            work, result = self._read[self._followed]
+            if isinstance(result, ExtractionResult) and result.follow:
                 settle(
-                    [(work, found.follow)],
+                    [(work, result.follow)],
                     self._submit,
                     lambda pair, error: self._fail(pair[0].request.id, _defect(error)),
                     passing=OUTAGES,
@@ -240,15 +244,15 @@ class BatchEnd:
         assert self._read is not None  # noqa: S101 - step reads first
         biz = self.parts.bound.settings
         ends: list[tuple[StoredRequest, Finish]] = []
-        for work, found in self._read:
-            if isinstance(found, ExtractionResult):
-                ends.append((work.request, _success(work, found)))
-            elif _is_retried(work, found, biz.max_tries):
+        for work, result in self._read:
+            if isinstance(result, ExtractionResult):
+                ends.append((work.request, _success(work, result)))
+            elif _is_retried(work, result, biz.max_tries):
                 # Another fetcher may lease it at once, except while its host is stopped.
-                at = 0 if found is STOPS else self.now() + biz.retry_seconds * 1000
-                self._backs.append((work.request, _give_back(work, found, at)))
+                at = 0 if result is STOPS else self.now() + biz.retry_seconds * 1000
+                self._backs.append((work.request, _give_back(work, result, at)))
             else:
-                ends.append((work.request, _failure(work, found, biz.failed_flag)))
+                ends.append((work.request, _failure(work, result, biz.failed_flag)))
         self._settle += [work for work, _found in self._read]
         return ends
 
@@ -279,9 +283,9 @@ class BatchEnd:
     def _count(self, ends: Sequence[Finish], codes: Sequence[EndCode]) -> None:
         assert self._read is not None  # noqa: S101 - step reads first
         rows = {
-            work.request.id: len(found.records)
-            for work, found in self._read
-            if isinstance(found, ExtractionResult)
+            work.request.id: len(result.records)
+            for work, result in self._read
+            if isinstance(result, ExtractionResult)
         }
         records = 0
         for end, code in zip(ends, codes, strict=True):

@@ -263,17 +263,17 @@ class BizWorker:
 
     async def _close_former(self) -> None:
         """Close downloads, queues and sinks of earlier plans once their requests have ended."""
-        for downloads in [each for each in self._former if not each.count]:
+        for downloads in [extraction for extraction in self._former if not extraction.count]:
             self._former.remove(downloads)
             await downloads.close()
-        for parts in [each for each, number in self._taken_with.items() if not number]:
+        for parts in [extraction for extraction, number in self._taken_with.items() if not number]:
             if parts is not self._parts:
                 del self._taken_with[parts]
                 await self._aside(lambda parts=parts: self._close_parts(parts))  # type: ignore[misc]  # bound now
 
     def _close_parts(self, parts: EndParts) -> None:
         """Close queue and sink, unless other parts share them."""
-        others = [each for each in self._taken_with if each is not parts]
+        others = [extraction for extraction in self._taken_with if extraction is not parts]
         if self._parts is not None and self._parts is not parts:
             others.append(self._parts)
         if all(other.queue is not parts.queue for other in others):
@@ -333,9 +333,9 @@ class BizWorker:
         parts: EndParts = self._ended[0][0].parts
         batch: list[tuple[LeasedRequest, Result]] = []
         rest: list[tuple[LeasedRequest, Result]] = []
-        for one in self._ended:
-            fits = one[0].parts is parts and len(batch) < MOST_AT_ONCE
-            (batch if fits else rest).append(one)
+        for end in self._ended:
+            fits = end[0].parts is parts and len(batch) < MOST_AT_ONCE
+            (batch if fits else rest).append(end)
         self._ended = rest
         if rest:
             self._news.set()

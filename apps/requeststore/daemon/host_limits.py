@@ -47,21 +47,21 @@ class HostThrottle:
         limits = self.rules.limits(host)
         if limits.stopped:
             return f"requests to {host} are stopped"
-        one = self._hosts.get(host)
-        if one is None:
+        host_state = self._hosts.get(host)
+        if host_state is None:
             self._forget()
-            one = self._hosts[host] = _Host()
-        one.running += 1
+            host_state = self._hosts[host] = _Host()
+        host_state.running += 1
         try:
-            if not await self._place(one, limits.concurrency, until):
+            if not await self._place(host_state, limits.concurrency, until):
                 self.leave(host)
                 return f"{host} had no place in time"
-            at = max(self._now(), one.next_at)
+            at = max(self._now(), host_state.next_at)
             if at >= until:
                 self.leave(host)
                 return f"{host} is to be spared until later"
             if limits.requests_per_second:
-                one.next_at = at + 1.0 / limits.requests_per_second
+                host_state.next_at = at + 1.0 / limits.requests_per_second
             await asyncio.sleep(at - self._now())
         except asyncio.CancelledError:
             self.leave(host)
@@ -84,26 +84,28 @@ class HostThrottle:
 
     def leave(self, host: str) -> None:
         """Note the end of a request."""
-        one = self._hosts.get(host)
-        if one is None or not one.running:
+        host_state = self._hosts.get(host)
+        if host_state is None or not host_state.running:
             return
-        one.running -= 1
-        while one.waiting:
-            turn = one.waiting.popleft()
+        host_state.running -= 1
+        while host_state.waiting:
+            turn = host_state.waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
                 break
 
     def spare(self, host: str, seconds: float) -> None:
         """Pause the host, which has answered with Retry-After."""
-        one = self._hosts.setdefault(host, _Host())
-        one.next_at = max(one.next_at, self._now() + min(seconds, LONGEST_PAUSE))
+        host_state = self._hosts.setdefault(host, _Host())
+        host_state.next_at = max(host_state.next_at, self._now() + min(seconds, LONGEST_PAUSE))
 
     def _forget(self) -> None:
         if len(self._hosts) >= _MAX_HOSTS:
             now = self._now()
             self._hosts = {
-                name: one for name, one in self._hosts.items() if one.running or one.next_at > now
+                name: host_state
+                for name, host_state in self._hosts.items()
+                if host_state.running or host_state.next_at > now
             }
 
 

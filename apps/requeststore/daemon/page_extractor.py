@@ -72,8 +72,8 @@ class PageExtractor:
         if found.failed:
             return RequestFailure(f"extraction: {found.reason}", status=result.status)
         follow = [
-            Entity(url=each.url, rule=each.rule, meta=each.meta, depth=each.depth)
-            for each in found.follow
+            Entity(url=link.url, rule=link.rule, meta=link.meta, depth=link.depth)
+            for link in found.follow
         ]
         return ExtractionResult(
             result, entity.rule or (rule.name if rule else ""), found.records, follow

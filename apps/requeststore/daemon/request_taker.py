@@ -91,15 +91,15 @@ class RequestTaker:
         works: list[LeasedRequest] = []
         settled: list[TakenEntry] = []
         away: list[TakenEntry] = []
-        for one, found in zip(taken, takes, strict=True):
-            if found.request is not None:
-                work = self._work(one, found.request, now, expires)
-                (settled.append(one) if work is None else works.append(work))
-            elif found.code is TakeCode.AWAY:
-                away.append(one)
+        for entry, taken_request in zip(taken, takes, strict=True):
+            if taken_request.request is not None:
+                work = self._work(entry, taken_request.request, now, expires)
+                (settled.append(entry) if work is None else works.append(work))
+            elif taken_request.code is TakeCode.AWAY:
+                away.append(entry)
             else:
-                self._look(one.entry, found.code)
-                settled.append(one)
+                self._look(entry.entry, taken_request.code)
+                settled.append(entry)
         return works, settled, away
 
     def _work(

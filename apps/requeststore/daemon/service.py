@@ -191,13 +191,13 @@ class FetcherDaemon:
             return True
         return any(
             name == bound.name and slug == self._slug(bound.project_id)
-            for slug, _slash, name in (each.rpartition("/") for each in self._only)
+            for slug, _slash, name in (name.rpartition("/") for name in self._only)
         )
 
     def _slug(self, project: int) -> str:
         if project not in self._slugs:
-            found = Project.objects.filter(pk=project).values_list("slug", flat=True).first()
-            self._slugs[project] = found or ""
+            slug = Project.objects.filter(pk=project).values_list("slug", flat=True).first()
+            self._slugs[project] = slug or ""
         return self._slugs[project]
 
     def _serve(self, key: Key, bound: BoundBiz) -> None:

@@ -136,16 +136,16 @@ class DirectTransport:
             headers=self._fetch.headers,
             timeout_seconds=max(0.1, min(self._fetch.timeout_seconds, left)),
         )
-        found = await self._texts.apply(await self._fetcher.fetch(request))
-        if host and found.status in _BUSY:
-            self._hosts.spare(host, pause_of(found.headers))
+        response = await self._texts.apply(await self._fetcher.fetch(request))
+        if host and response.status in _BUSY:
+            self._hosts.spare(host, pause_of(response.headers))
         return result_of(
-            url=found.url,
-            status=found.status,
-            headers=found.headers,
-            body=found.body,
-            failure=found.failure,
-            error=found.error,
-            elapsed_ms=found.elapsed_ms,
-            truncated=found.truncated,
+            url=response.url,
+            status=response.status,
+            headers=response.headers,
+            body=response.body,
+            failure=response.failure,
+            error=response.error,
+            elapsed_ms=response.elapsed_ms,
+            truncated=response.truncated,
         )

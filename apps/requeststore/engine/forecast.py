@@ -189,9 +189,9 @@ def settled(needs: list[tuple[float, int]], need: int, *, now: float, seconds: f
 
     Updates ``needs``, a list of (time, need), oldest first.
     """
-    needs[:] = [(at, each) for at, each in needs if now - seconds < at <= now]
+    needs[:] = [(at, need) for at, need in needs if now - seconds < at <= now]
     # Of a series of equal values the first and the last are kept.
     if len(needs) > 1 and needs[-1][1] == needs[-2][1] == need:
         needs.pop()
     needs.append((now, need))
-    return max(each for _at, each in needs)
+    return max(need for _at, need in needs)

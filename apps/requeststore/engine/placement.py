@@ -90,8 +90,8 @@ class Placement:
     def by_epochs(self, number: int) -> list[ShardPlace]:
         """Return the places of an ID under each epoch, newest epoch first, without duplicates."""
         pairs = zip(reversed(self._biz.epochs), reversed(self._by_epoch), strict=True)
-        found = [places[split_of(number, epoch)] for epoch, places in pairs]
-        return list(dict.fromkeys(found))
+        shards = [places[split_of(number, epoch)] for epoch, places in pairs]
+        return list(dict.fromkeys(shards))
 
     def _places_of(self, epoch: Epoch) -> list[ShardPlace]:
         return [

@@ -69,8 +69,8 @@ def _pairs(value: dict[str, Any], name: str) -> Iterator[SettingsProblem]:
         return
     if len(pairs) > MAX_PAIRS:
         yield SettingsProblem(name, "too_many", {"most": MAX_PAIRS})
-    for key, each in pairs.items():
-        if not isinstance(each, str):
+    for key, text in pairs.items():
+        if not isinstance(text, str):
             yield SettingsProblem(f"{name}.{key}", "not_text")
 
 

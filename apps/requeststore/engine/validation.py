@@ -92,16 +92,16 @@ class _Reader:
             self.flaws.append(SettingsProblem(place, "not_mapping"))
             return cls()
         types = _types_of(cls)
-        found = dict[str, Any]()
-        for key, each in value.items():
+        values = dict[str, Any]()
+        for key, element in value.items():
             where = f"{place}.{key}" if place else key
             if key not in types:
                 self.flaws.append(_unknown(where, key, types))
                 continue
-            converted = self.value(each, types[key], where)
+            converted = self.value(element, types[key], where)
             if converted is not None:
-                found[key] = converted
-        return cls(**found)
+                values[key] = converted
+        return cls(**values)
 
     def value(self, value: object, kind: Any, place: str) -> Any:
         """Return ``value`` as ``kind``; None when it does not fit."""
@@ -125,19 +125,23 @@ class _Reader:
         if not isinstance(value, list):
             self.flaws.append(SettingsProblem(place, "not_list"))
             return None
-        found = [self.value(each, kind, f"{place}[{n}]") for n, each in enumerate(value)]
+        values = [self.value(element, kind, f"{place}[{n}]") for n, element in enumerate(value)]
         # One unreadable item invalidates the list: number and order matter.
-        return None if any(each is None for each in found) else found
+        return None if any(element is None for element in values) else values
 
     def _dict(self, value: object, kind: Any, place: str) -> dict[str, Any] | None:
         if not isinstance(value, dict):
             self.flaws.append(SettingsProblem(place, "not_mapping"))
             return None
-        found = {key: self.value(each, kind, f"{place}.{key}") for key, each in value.items()}
-        return {key: each for key, each in found.items() if each is not None or kind is Any}
+        values = {
+            key: self.value(element, kind, f"{place}.{key}") for key, element in value.items()
+        }
+        return {
+            key: element for key, element in values.items() if element is not None or kind is Any
+        }
 
     def _choice(self, value: object, kind: type[enum.Enum], place: str) -> enum.Enum | None:
-        names = [each.value for each in kind]
+        names = [member.value for member in kind]
         if isinstance(value, str) and value in names:
             return kind(value)
         self.flaws.append(

@@ -39,8 +39,8 @@ def check_rules(rules: Any, place: str = "rules") -> list[RuleProblem]:
 
 def compile_rules(rules: Any) -> RuleMap:
     """Compile a rule map. Raises ``InvalidExtractionRules``."""
-    found, problems = read_rules(rules, "rules")
+    compiled, problems = read_rules(rules, "rules")
     wrong = [problem for problem in problems if not problem.warning]
     if wrong:
         raise InvalidExtractionRules(wrong)
-    return RuleMap(found)
+    return RuleMap(compiled)

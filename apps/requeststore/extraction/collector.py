@@ -94,8 +94,8 @@ def _sized(value: Any, left: int, depth: int) -> tuple[Any, int]:
 
 def _sized_list(value: list[Any], left: int, depth: int) -> tuple[Any, int]:
     total, items = _VALUE_BYTES, []
-    for each in value:
-        kept, size = _sized(each, left - total, depth + 1)
+    for element in value:
+        kept, size = _sized(element, left - total, depth + 1)
         items.append(kept)
         total = _within(total + size, left)
     return items, total
@@ -103,9 +103,9 @@ def _sized_list(value: list[Any], left: int, depth: int) -> tuple[Any, int]:
 
 def _sized_object(value: dict[Any, Any], left: int, depth: int) -> tuple[Any, int]:
     total, items = _VALUE_BYTES, {}
-    for key, each in value.items():
+    for key, element in value.items():
         name, name_size = _sized(str(key), left - total, depth + 1)
-        kept, size = _sized(each, left - total - name_size, depth + 1)
+        kept, size = _sized(element, left - total - name_size, depth + 1)
         items[name] = kept
         total = _within(total + size + name_size, left)
     return items, total

@@ -126,10 +126,10 @@ def to_boolean(value: Any, _document: Document) -> bool:
 
 def to_url(value: Any, document: Document) -> str:
     """Resolve against the page's URL; only http and https."""
-    found = absolute(document.base_url, to_text(value))
-    if found is None:
+    url = absolute(document.base_url, to_text(value))
+    if url is None:
         raise BadValue(f"{shown(value)} is no address of http or https")
-    return found
+    return url
 
 
 def datetime_with(formats: Sequence[str], zone: tzinfo) -> Cast:
@@ -141,13 +141,13 @@ def datetime_with(formats: Sequence[str], zone: tzinfo) -> Cast:
 
     def to_datetime(value: Any, _document: Document) -> str:
         text = unicodedata.normalize("NFKC", to_text(value)[: _LONGEST_DATE + 1]).strip()
-        found = None
+        moment = None
         if len(text) <= _LONGEST_DATE:
-            found = _by_format(text, formats) if formats else _by_looks(text)
+            moment = _by_format(text, formats) if formats else _by_looks(text)
         try:
-            if found is None:
+            if moment is None:
                 raise BadValue(f"{shown(value)} is no time")
-            aware = found if found.tzinfo is not None else found.replace(tzinfo=zone)
+            aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)
             return aware.astimezone(UTC).isoformat().replace("+00:00", "Z")
         except (OverflowError, ValueError) as error:
             raise BadValue(f"{shown(value)} is no time") from error
@@ -156,10 +156,10 @@ def datetime_with(formats: Sequence[str], zone: tzinfo) -> Cast:
 
 
 def _by_format(text: str, formats: Sequence[str]) -> datetime | None:
-    for each in formats:
+    for format_text in formats:
         try:
             # The caller adds a zone where the format has none.
-            return datetime.strptime(text, each)  # noqa: DTZ007 - its zone is added below
+            return datetime.strptime(text, format_text)  # noqa: DTZ007 - its zone is added below
         except (ValueError, OverflowError):
             continue
     return None

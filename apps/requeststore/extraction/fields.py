@@ -58,19 +58,19 @@ class NodeSource(ValueSource):
     def raw(self, scope: Scope) -> Iterable[Any]:
         place = scope.node if scope.node is not None else scope.document.root
         try:
-            found = self.nodes(place)
+            matches = self.nodes(place)
         except etree.XPathError as error:
             raise BadValue(f"the expression fails: {str(error)[:200]}") from None
         except (ValueError, TypeError, UnicodeError) as error:
             raise BadValue(f"the expression fails: {str(error)[:200]}") from None
-        if isinstance(found, list):
-            return found
-        if isinstance(found, float):
+        if isinstance(matches, list):
+            return matches
+        if isinstance(matches, float):
             # XPath numbers are floats, and NaN for anything else.
-            if found != found:
+            if matches != matches:
                 return []
-            return [int(found) if found.is_integer() and abs(found) < 1e15 else found]
-        return [found]
+            return [int(matches) if matches.is_integer() and abs(matches) < 1e15 else matches]
+        return [matches]
 
     def inner(self, raw: Any, scope: Scope) -> Scope:
         if not etree.iselement(raw):
@@ -87,10 +87,10 @@ class QuerySource(ValueSource):
 
     def raw(self, scope: Scope) -> Iterable[Any]:
         value = scope.value if scope.inside else scope.document.data
-        found = self.query(value)
-        if self.opened and isinstance(found, list):
-            return found
-        return [] if found is None else [found]
+        matches = self.query(value)
+        if self.opened and isinstance(matches, list):
+            return matches
+        return [] if matches is None else [matches]
 
     def inner(self, raw: Any, scope: Scope) -> Scope:
         return Scope(scope.document, value=raw, inside=True)
@@ -129,16 +129,16 @@ class PageSource(ValueSource):
     def raw(self, scope: Scope) -> Iterable[Any]:
         page = scope.document.page
         if self.kind == "header":
-            found: Any = page.header(self.name)
+            matches: Any = page.header(self.name)
         elif self.kind == "meta":
-            found = page.meta.get(self.name)
+            matches = page.meta.get(self.name)
         elif self.kind == "encoding":
-            found = scope.document.encoding
+            matches = scope.document.encoding
         elif self.kind == "text":
-            found = text_of(scope)
+            matches = text_of(scope)
         else:
-            found = getattr(page, self.kind)
-        return [] if found is None else [found]
+            matches = getattr(page, self.kind)
+        return [] if matches is None else [matches]
 
 
 def text_of(scope: Scope) -> str:

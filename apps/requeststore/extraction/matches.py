@@ -49,46 +49,49 @@ def explain(rules: RuleMap, name: str, page: ResponsePage) -> RuleMatches:
         return RuleMatches(extracted=extracted)
     try:
         document = rule.document(page, any_status=True)
-        found = _look(rule, document)
+        matches = _look(rule, document)
         encoding = document.encoding
     except (PageError, RecursionError, MemoryError):
         # The error is in ``extracted`` already.
         return RuleMatches(extracted=extracted)
-    return RuleMatches(extracted=extracted, matched=found, encoding=encoding)
+    return RuleMatches(extracted=extracted, matched=matches, encoding=encoding)
 
 
 def _look(rule: ExtractionRule, document: Document) -> list[Matched]:
     page = Scope(document)
     scopes = [page]
-    found = []
+    matches = []
     if rule.each is not None:
-        found.append(_matched("each", rule.each, scopes))
+        matches.append(_matched("each", rule.each, scopes))
         scopes = _inside(rule.each, scopes)
-    found += _fields("fields", rule.fields, scopes)
-    for number, each in enumerate(rule.follow):
-        found.append(_matched(f"follow[{number}]", each.links.source, [page]))
-    return found
+    matches += _fields("fields", rule.fields, scopes)
+    for number, link in enumerate(rule.follow):
+        matches.append(_matched(f"follow[{number}]", link.links.source, [page]))
+    return matches
 
 
 def _fields(place: str, fields: Sequence[RecordField], scopes: Sequence[Scope]) -> list[Matched]:
-    found = []
+    matches = []
     for field in fields:
-        here = f"{place}.{field.name}"
-        found.append(_matched(here, field.source, scopes))
+        field_place = f"{place}.{field.name}"
+        matches.append(_matched(field_place, field.source, scopes))
         if field.fields:
-            found += _fields(f"{here}.fields", field.fields, _inside(field.source, scopes))
-    return found
+            matches += _fields(f"{field_place}.fields", field.fields, _inside(field.source, scopes))
+    return matches
 
 
 def _inside(source: ValueSource, scopes: Iterable[Scope]) -> list[Scope]:
-    found: list[Scope] = []
+    scopes_found: list[Scope] = []
     for scope in scopes:
         try:
             raw = source.raw(scope)
-            found += [source.inner(each, scope) for each in islice(raw, _RECORDS - len(found))]
+            scopes_found += [
+                source.inner(element, scope)
+                for element in islice(raw, _RECORDS - len(scopes_found))
+            ]
         except BadValue:
             continue
-    return found
+    return scopes_found
 
 
 def _matched(place: str, source: ValueSource, scopes: Iterable[Scope]) -> Matched:

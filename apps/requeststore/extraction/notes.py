@@ -64,20 +64,20 @@ class ValidationNotes:
         return found
 
     def truth(self, data: Mapping[str, Any], key: str, place: str, *, usual: bool = False) -> bool:
-        found = data.get(key, usual)
-        if not isinstance(found, bool):
+        flag = data.get(key, usual)
+        if not isinstance(flag, bool):
             self.add(f"{place}.{key}", "bad_truth", "use true or false")
             return usual
-        return found
+        return flag
 
     def whole(
         self, data: Mapping[str, Any], key: str, place: str, least: int, most: int, usual: int
     ) -> int:
-        found = data.get(key, usual)
-        if type(found) is not int or not least <= found <= most:
+        number = data.get(key, usual)
+        if type(number) is not int or not least <= number <= most:
             self.add(f"{place}.{key}", "bad_number", f"use a whole number, {least} to {most}")
             return usual
-        return found
+        return number
 
     def choice(
         self, data: Mapping[str, Any], key: str, known: Sequence[str], usual: str, place: str
@@ -119,8 +119,12 @@ class ValidationNotes:
         if not isinstance(given, list) or len(given) > 10:
             self.add(place, "bad_format", "use a text such as %Y-%m-%d %H:%M, or up to ten")
             return []
-        for each in given:
-            if not isinstance(each, str) or not 0 < len(each) <= 60 or not _is_format(each):
+        for format_text in given:
+            if (
+                not isinstance(format_text, str)
+                or not 0 < len(format_text) <= 60
+                or not _is_format(format_text)
+            ):
                 self.add(place, "bad_format", "use a text such as %Y-%m-%d %H:%M")
                 return []
         return given
@@ -131,8 +135,8 @@ class ValidationNotes:
         """Return ``work(expression)``; None for an invalid expression."""
         text = data[key]
         if not isinstance(text, str) or len(text) > MAX_EXPRESSION:
-            said = f"use a text of at most {MAX_EXPRESSION} characters"
-            self.add(f"{place}.{key}", "bad_text", said)
+            problem = f"use a text of at most {MAX_EXPRESSION} characters"
+            self.add(f"{place}.{key}", "bad_text", problem)
             return None
         try:
             return work(text)

@@ -145,8 +145,8 @@ class Document:
         if self._base is None:
             self._base = self.page.url
             if not self._xml and self._root is not None:
-                found = self._root.find(".//base[@href]")
-                href = (found.get("href") or "").strip() if found is not None else ""
+                base = self._root.find(".//base[@href]")
+                href = (base.get("href") or "").strip() if base is not None else ""
                 self._base = absolute(self.page.url, href) or self.page.url
         return self._base
 

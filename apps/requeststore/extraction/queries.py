@@ -109,12 +109,14 @@ class RegexPattern:
         except UnicodeEncodeError as error:
             raise BadExpression("a character that no page can hold", error.start) from None
         except re2.error as error:
-            said = error.args[0] if error.args else b""
-            said = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
-            kind, _, part = said.partition(": ")
+            message = error.args[0] if error.args else b""
+            message = (
+                message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
+            )
+            kind, _, part = message.partition(": ")
             # For an unbalanced parenthesis RE2 reports the whole expression.
             at = text.find(part) if part and not kind.endswith((")", "(")) else -1
-            raise BadExpression(said[:200], at if at >= 0 else None) from None
+            raise BadExpression(message[:200], at if at >= 0 else None) from None
         if self._expression.programsize > MAX_PATTERN_SIZE:
             raise BadExpression("it repeats too much; use smaller counts")
         self._group = min(1, self._expression.groups)

@@ -75,7 +75,7 @@ class RuleReader:
         encoding = notes.text(data, "encoding", place, most=40)
         if encoding and charsets.known(encoding) is None:
             notes.add(f"{place}.encoding", "bad_encoding", "no such encoding")
-        each = self._read_each(data, place)
+        record_selector = self._read_each(data, place)
         inside = "each" in data
         fields = self._read_fields(data.get("fields", {}), f"{place}.fields", 0, inside=inside)
         follow = self._read_follow(data, place)
@@ -93,7 +93,7 @@ class RuleReader:
             name=name,
             kind=self._kind,
             fields=fields,
-            each=each,
+            each=record_selector,
             at_least=at_least,
             most=most,
             statuses=self._read_statuses(data, place),
@@ -105,17 +105,17 @@ class RuleReader:
         given = data.get("status", [200])
         place = f"{place}.status"
         given = given if isinstance(given, list) else [given]
-        found = set()
-        for each in given:
-            if type(each) is int and 100 <= each <= 599:
-                found.add(each)
-            elif isinstance(each, str) and re.fullmatch("[1-5]xx", each):
-                found |= set(range(int(each[0]) * 100, int(each[0]) * 100 + 100))
+        statuses = set()
+        for status in given:
+            if type(status) is int and 100 <= status <= 599:
+                statuses.add(status)
+            elif isinstance(status, str) and re.fullmatch("[1-5]xx", status):
+                statuses |= set(range(int(status[0]) * 100, int(status[0]) * 100 + 100))
             else:
                 self._notes.add(place, "bad_status", "use numbers such as 200, or 2xx")
         if not given:
             self._notes.add(place, "bad_status", "no page would be read")
-        return frozenset(found)
+        return frozenset(statuses)
 
     def _read_namespaces(self, data: Mapping[str, Any], place: str) -> dict[str, str]:
         given = data.get("namespaces", {})
@@ -123,17 +123,17 @@ class RuleReader:
         if not isinstance(given, dict) or len(given) > limits.MAX_NAMESPACES:
             self._notes.add(place, "bad_namespaces", "use an object of prefixes and addresses")
             return {}
-        found = {}
+        namespaces = {}
         for prefix, address in given.items():
             if not isinstance(prefix, str) or not re.fullmatch(r"[A-Za-z_][\w.\-]*", prefix):
                 self._notes.add(place, "bad_namespaces", "a prefix is letters and digits")
             elif not isinstance(address, str) or not re.fullmatch(r"[\x21-\x7e]{1,300}", address):
                 self._notes.add(f"{place}.{prefix}", "bad_namespaces", "use an address")
             else:
-                found[prefix] = address
+                namespaces[prefix] = address
         if given and self._kind != "xml":
             self._notes.add(place, "bad_namespaces", "only XML has namespaces")
-        return found
+        return namespaces
 
     def _read_each(self, data: Mapping[str, Any], place: str) -> ValueSource | None:
         if "each" not in data:
@@ -156,7 +156,7 @@ class RuleReader:
             text = f"more than {limits.MAX_DEPTH} records inside one another"
             self._notes.add(place, "too_deep", text)
             return []
-        found = []
+        fields = []
         for name, given in data.items():
             self._count += 1
             if self._count > limits.MAX_FIELDS:
@@ -169,8 +169,8 @@ class RuleReader:
                 continue
             field = self._read_field(name, given, f"{place}.{name}", depth, inside=inside)
             if field is not None:
-                found.append(field)
-        return found
+                fields.append(field)
+        return fields
 
     def _read_field(
         self, name: str, data: Any, place: str, depth: int, *, inside: bool
@@ -299,8 +299,8 @@ class RuleReader:
             text = f"use a list of at most {limits.MAX_FOLLOWS}"
             self._notes.add(place, "bad_follow", text)
             return []
-        found = [self._read_link(each, f"{place}[{index}]") for index, each in enumerate(given)]
-        return [each for each in found if each is not None]
+        links = [self._read_link(link, f"{place}[{index}]") for index, link in enumerate(given)]
+        return [link for link in links if link is not None]
 
     def _read_link(self, data: Any, place: str) -> FollowRule | None:
         notes = self._notes

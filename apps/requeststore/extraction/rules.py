@@ -153,15 +153,15 @@ class ExtractionRule:
 
     def _follow(self, document: Document, collector: Collector, follow: list[Follow]) -> None:
         page = document.page
-        for number, each in enumerate(self.follow):
-            if page.depth >= each.depth:
+        for number, link in enumerate(self.follow):
+            if page.depth >= link.depth:
                 continue
-            found = each.links.read(Scope(document), collector, f"follow[{number}]") or []
-            for url in list(dict.fromkeys(found))[: each.most]:
+            urls = link.links.read(Scope(document), collector, f"follow[{number}]") or []
+            for url in list(dict.fromkeys(urls))[: link.most]:
                 if len(follow) >= MAX_FOLLOW:
                     return
-                meta = page.meta if each.keep_meta else {}
-                follow.append(Follow(url=url, rule=each.rule, depth=page.depth + 1, meta=meta))
+                meta = page.meta if link.keep_meta else {}
+                follow.append(Follow(url=url, rule=link.rule, depth=page.depth + 1, meta=meta))
 
 
 class RuleMap:

@@ -28,8 +28,8 @@ def read_steps(data: Any, place: str, notes: ValidationNotes) -> list[FieldStep]
     if not isinstance(data, list) or len(data) > MAX_STEPS:
         notes.add(place, "bad_steps", f"use a list of at most {MAX_STEPS} steps")
         return []
-    found = [_read(each, f"{place}[{index}]", notes) for index, each in enumerate(data)]
-    return [each for each in found if each is not None]
+    steps = [_read(step, f"{place}[{index}]", notes) for index, step in enumerate(data)]
+    return [step for step in steps if step is not None]
 
 
 def _read(data: Any, place: str, notes: ValidationNotes) -> FieldStep | None:
@@ -57,7 +57,7 @@ def _pair(data: _Data, key: str, place: str, notes: ValidationNotes) -> tuple[st
     if (
         not isinstance(given, list)
         or len(given) != 2
-        or not all(isinstance(each, str) and len(each) <= MAX_TEXT for each in given)
+        or not all(isinstance(text, str) and len(text) <= MAX_TEXT for text in given)
         or not given[0]
     ):
         notes.add(f"{place}.{key}", "bad_text", "use a list of two texts: what, and by what")

@@ -113,11 +113,11 @@ def querying(query: Query) -> FieldStep:
 
     def work(values: Values) -> Iterator[Any]:
         for value in values:
-            found = query(to_json(value, None))  # type: ignore[arg-type]  # never None here
-            if isinstance(found, list):
-                yield from found
-            elif found is not None:
-                yield found
+            result = query(to_json(value, None))  # type: ignore[arg-type]  # never None here
+            if isinstance(result, list):
+                yield from result
+            elif result is not None:
+                yield result
 
     return FieldStep("jmespath", work)
 

@@ -72,8 +72,8 @@ def compile_css(expression: str, *, xml: bool = False) -> Nodes:
     except (SyntaxError, RuntimeError, ValueError, TypeError) as error:
         # The first two are the base classes of cssselect's errors.
         text = str(error) or type(error).__name__
-        found = _AT.search(text)
-        raise BadExpression(text[:200], int(found[1]) if found else None) from None
+        position = _AT.search(text)
+        raise BadExpression(text[:200], int(position[1]) if position else None) from None
     try:
         _examine(path, {})
         return _compiled(path, None)
@@ -96,7 +96,7 @@ def _storable(expression: str) -> None:
 
 def _compiled(path: str, namespaces: Mapping[str, str] | None) -> Nodes:
     try:
-        found: Nodes = etree.XPath(
+        compiled: Nodes = etree.XPath(
             path, namespaces=dict(namespaces or {}) or None, regexp=False, smart_strings=False
         )
     except etree.XPathError as error:
@@ -109,12 +109,12 @@ def _compiled(path: str, namespaces: Mapping[str, str] | None) -> Nodes:
         raise BadExpression(str(error) or "no XPath", offset) from None
     except (ValueError, TypeError) as error:
         raise BadExpression(str(error)[:200]) from None
-    return found
+    return compiled
 
 
 def _examine(path: str, namespaces: Mapping[str, str]) -> None:
     """Refuse expressions that libxml2 would reject, or evaluate too slowly, only on a page."""
-    tokens = [(each[0], each.start()) for each in _TOKEN.finditer(path)]
+    tokens = [(token[0], token.start()) for token in _TOKEN.finditer(path)]
     walked = [False]
     for index, (word, offset) in enumerate(tokens):
         after = tokens[index + 1][0] if index + 1 < len(tokens) else ""

@@ -76,19 +76,19 @@ def _json(parser: CommandParser) -> None:
 def biz_named(yard: RequestStore, text: str) -> BoundBiz:
     """Return the biz ``NAME`` or ``PROJECT/NAME``."""
     slug, _slash, name = text.rpartition("/")
-    found = [bound for bound in yard.bizzes() if bound.name == name]
+    matching = [bound for bound in yard.bizzes() if bound.name == name]
     if slug:
         project = project_named(slug)
-        found = [bound for bound in found if bound.project_id == project.pk]
-    if len(found) > 1:
+        matching = [bound for bound in matching if bound.project_id == project.pk]
+    if len(matching) > 1:
         raise CommandError(
             f"several projects have a biz {name}: say PROJECT/{name}", returncode=BAD_INPUT
         )
-    if not found:
+    if not matching:
         near = get_close_matches(name, sorted({bound.name for bound in yard.bizzes()}), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise CommandError(f"there is no biz {text}{hint}", returncode=BAD_INPUT)
-    return found[0]
+    return matching[0]
 
 
 def id_named(text: str) -> int:

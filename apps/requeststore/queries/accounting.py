@@ -105,9 +105,9 @@ class BizAccounting:
     @property
     def problems(self) -> list[str]:
         """Return the problems of shards and queue, without duplicates."""
-        told = [shard.problem for shard in self.shards]
-        told.append("" if self.queue is None else self.queue.problem)
-        return list(dict.fromkeys(each for each in told if each))
+        shard_problems = [shard.problem for shard in self.shards]
+        shard_problems.append("" if self.queue is None else self.queue.problem)
+        return list(dict.fromkeys(problem for problem in shard_problems if problem))
 
 
 def standings(
@@ -117,25 +117,27 @@ def standings(
 
     ``by_flag``: split closed slices by flag, not only into processed and expired.
     """
-    found: defaultdict[Key, BizAccounting] = defaultdict(BizAccounting)
+    accounting: defaultdict[Key, BizAccounting] = defaultdict(BizAccounting)
     wanted = {"project_id__in": projects} | ({} if biz is None else {"biz": biz})
     for report in ShardReport.objects.filter(**wanted):
-        one = found[report.project_id, report.biz]
-        one.shards.append(report)
+        standing = accounting[report.project_id, report.biz]
+        standing.shards.append(report)
         shard = report.node, report.database, report.collection
-        one.closed_until[shard] = report.closed_until
-        one.live.update(_flags(report.by_flag))
-        one.expiring.update({str(span): int(number) for span, number in report.expiring.items()})
-    for key, of_shard, start_at, counts in _closed(wanted, found, by_flag):
+        standing.closed_until[shard] = report.closed_until
+        standing.live.update(_flags(report.by_flag))
+        standing.expiring.update(
+            {str(span): int(number) for span, number in report.expiring.items()}
+        )
+    for key, of_shard, start_at, counts in _closed(wanted, accounting, by_flag):
         # A slice closed after the reports were read is still in their live counts.
-        until = found[key].closed_until.get(of_shard, _ANY)
+        until = accounting[key].closed_until.get(of_shard, _ANY)
         if until is not None and (start_at is None or start_at < until):
-            found[key].closed.update(counts)
+            accounting[key].closed.update(counts)
     for queue in QueueReport.objects.filter(**wanted):
-        found[queue.project_id, queue.biz].queue = queue
+        accounting[queue.project_id, queue.biz].queue = queue
     for row in Rebalance.objects.filter(**wanted, state=RebalanceState.RUNNING):
-        found[row.project_id, row.biz].rebalance = row
-    return dict(found)
+        accounting[row.project_id, row.biz].rebalance = row
+    return dict(accounting)
 
 
 def _closed(
@@ -153,7 +155,9 @@ def _closed(
             yield (project, biz), (node, database, collection), start_at, _flags(counts)
         return
     # Only recent slices are read one by one.
-    ends = [each for one in found.values() for each in one.closed_until.values()]
+    ends = [
+        closed_at for standing in found.values() for closed_at in standing.closed_until.values()
+    ]
     since = min((end for end in ends if end is not None), default=_ANY)
     lately = Case(When(start_at__gte=since, then=F("start_at")), default=None)
     sums = slices.annotate(lately=lately).values_list(*_OF_SHARD, "lately")
@@ -169,9 +173,9 @@ def slices_around(projects: Collection[int], moment: datetime) -> list[ClosedSli
     """
     near = ClosedSlice.objects.filter(project_id__in=projects, start_at__lte=moment)
     return [
-        each
-        for each in near.order_by("-start_at")[:200]
-        if (moment - each.start_at).total_seconds() < each.seconds
+        closed
+        for closed in near.order_by("-start_at")[:200]
+        if (moment - closed.start_at).total_seconds() < closed.seconds
     ]
 
 

@@ -53,20 +53,20 @@ def records_given(request: StoredRequest, biz: Biz, *, project_id: int) -> Found
     ).first()
     to = DestinationKind.DATASET.value
     try:
-        found = [] if dataset is None else _of_dataset(dataset, request)
+        records = [] if dataset is None else _of_dataset(dataset, request)
         where = "" if dataset is None else dataset.name
-        if not found:
+        if not records:
             old = _of_table(project_id, request, biz.records)
             if old:
                 to, where = (
                     DestinationKind.TABLE.value,
                     table_of(project_id, request.biz, biz.records),
                 )
-                found = old
+                records = old
     except (DatasetError, RequestStoreError, ValuesRejected, TableChanged, OSError) as error:
         return FoundRecords(to=to, problem=str(error))
     return FoundRecords(
-        to=to, where=where, records=found[:MOST_RECORDS], more=len(found) > MOST_RECORDS
+        to=to, where=where, records=records[:MOST_RECORDS], more=len(records) > MOST_RECORDS
     )
 
 

@@ -79,8 +79,8 @@ def nodes(now: datetime) -> list[NodeLine]:
 def concerns(found: BizStatuses, lines: Sequence[NodeLine]) -> list[Concern]:
     """Return all problems, most severe first. One additional query."""
     seen = [*_of_nodes(lines), *_of_platform(found)]
-    for each in found.bizzes:
-        seen += _of_biz(each)
+    for biz in found.bizzes:
+        seen += _of_biz(biz)
     return sorted(seen, key=lambda each: not each.severe)
 
 
@@ -96,22 +96,24 @@ def _node(row: NodeReport, now: datetime) -> NodeLine:
 
 
 def _slow(rows: Any) -> list[tuple[float, str]]:
-    found = [(float(row["seconds"]), str(row["text"])) for row in rows or []]
-    return [each for each in found if each[0] >= SLOW_SECONDS]
+    operations = [(float(row["seconds"]), str(row["text"])) for row in rows or []]
+    return [operation for operation in operations if operation[0] >= SLOW_SECONDS]
 
 
 def _of_nodes(lines: Sequence[NodeLine]) -> list[Concern]:
-    found = []
+    concerns = []
     for line in lines:
         name, row = line.row.name, line.row
         if line.state is NodeState.PROBLEM:
-            found.append(Concern(ConcernCode.NODE_PROBLEM, name, True, row.since_at, row.problem))
+            concerns.append(
+                Concern(ConcernCode.NODE_PROBLEM, name, True, row.since_at, row.problem)
+            )
         elif line.state is NodeState.SILENT:
-            found.append(Concern(ConcernCode.NODE_SILENT, name, True, row.reported_at))
+            concerns.append(Concern(ConcernCode.NODE_SILENT, name, True, row.reported_at))
         elif line.state is NodeState.SLOW:
             seconds, text = line.slow[0]
-            found.append(Concern(ConcernCode.NODE_SLOW, name, False, None, text, seconds))
-    return found
+            concerns.append(Concern(ConcernCode.NODE_SLOW, name, False, None, text, seconds))
+    return concerns
 
 
 def _of_platform(found: BizStatuses) -> list[Concern]:
@@ -134,19 +136,19 @@ def _of_platform(found: BizStatuses) -> list[Concern]:
 
 def _of_biz(each: BizStatus) -> list[Concern]:
     name = f"{each.project}/{each.biz}"
-    found = [
+    concerns = [
         Concern(ConcernCode.SHARD_PROBLEM, name, True, None, text) for text in each.stored.problems
     ]
     if each.queue is not None and each.queue.problem:
-        found.append(Concern(ConcernCode.QUEUE_PROBLEM, name, True, None, each.queue.problem))
+        concerns.append(Concern(ConcernCode.QUEUE_PROBLEM, name, True, None, each.queue.problem))
     most = each.plan.max_waiting
     if each.queue is not None and 0 < most <= each.queue.waiting:
-        found.append(Concern(ConcernCode.BIZ_FULL, name, False, standing=each))
+        concerns.append(Concern(ConcernCode.BIZ_FULL, name, False, standing=each))
     forecast = each.forecast
     if forecast.outlook is Outlook.STANDS:
-        found.append(Concern(ConcernCode.BIZ_STALLED, name, True, standing=each))
+        concerns.append(Concern(ConcernCode.BIZ_STALLED, name, True, standing=each))
     elif forecast.lateness is not Lateness.NONE:
-        found.append(Concern(ConcernCode.BIZ_LATE, name, True, standing=each))
+        concerns.append(Concern(ConcernCode.BIZ_LATE, name, True, standing=each))
     elif forecast.outlook is Outlook.NEVER:
-        found.append(Concern(ConcernCode.BIZ_GROWS, name, False, standing=each))
-    return found
+        concerns.append(Concern(ConcernCode.BIZ_GROWS, name, False, standing=each))
+    return concerns

@@ -107,16 +107,16 @@ def standings(*, now: datetime | None = None, curves_of: Collection[int] = ()) -
     state, running, now = _fetchers(now)
     plans, names = _plans()
     stored, queues = reports()
-    found, curves = rates_and_minutes(
+    rates_by_key, curves = rates_and_minutes(
         [*RATES, FETCHERS.name], lines=CURVES, of=curves_of, count=CURVE_MINUTES, now=now
     )
-    fetchers = found.means.get(FETCHERS, float(running))
+    fetchers = rates_by_key.means.get(FETCHERS, float(running))
     bizzes = []
     for key in sorted(plans, key=lambda key: (names[key[0]], key[1])):
         plan = plans[key]
         own = stored.get(key, Stored())
         queue = queues.get(key)
-        facts = _facts(key, plan, own, found, state.capacities, now, running, fetchers)
+        facts = _facts(key, plan, own, rates_by_key, state.capacities, now, running, fetchers)
         bizzes.append(
             BizStatus(
                 project_id=key[0],
@@ -125,12 +125,12 @@ def standings(*, now: datetime | None = None, curves_of: Collection[int] = ()) -
                 plan=plan,
                 stored=own,
                 queue=queue,
-                rates={name: found.of(name, *key) for name in RATES},
+                rates={name: rates_by_key.of(name, *key) for name in RATES},
                 facts=facts,
                 forecast=forecast(facts),
             )
         )
-    return BizStatuses(bizzes, running, state, now, found.nothing[60] is not None, curves)
+    return BizStatuses(bizzes, running, state, now, rates_by_key.nothing[60] is not None, curves)
 
 
 def capacity_key(key: BizKey) -> str:
@@ -219,12 +219,12 @@ def reports() -> tuple[dict[BizKey, Stored], dict[BizKey, QueueReport]]:
     stored: dict[BizKey, Stored] = {}
     queues: dict[BizKey, QueueReport] = {}
     for project, biz, *values in rows:
-        said = dict(zip(_NOTHING, values, strict=True))
-        if said["name"]:
-            own = {name: said[name] for name in _OF_QUEUE}
+        row = dict(zip(_NOTHING, values, strict=True))
+        if row["name"]:
+            own = {name: row[name] for name in _OF_QUEUE}
             queues[project, biz] = QueueReport(project_id=project, biz=biz, **own)
         else:
-            _add(stored.setdefault((project, biz), Stored()), said)
+            _add(stored.setdefault((project, biz), Stored()), row)
     return stored, queues
 
 

@@ -212,7 +212,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return _("%(count)d bytes") % {"count": len(value)}
     if isinstance(value, Mapping):
-        return {str(name): plain(each) for name, each in value.items()}
+        return {str(name): plain(element) for name, element in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(element) for element in value]
     return value

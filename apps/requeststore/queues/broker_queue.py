@@ -77,20 +77,20 @@ class BrokerRequestQueue:
             while True:
                 left = max(0.0, deadline - time.monotonic())
                 deliveries = subscription.take(number, left)
-                found = [
+                entries_taken = [
                     taken
                     for delivery in deliveries
                     if (taken := self._read(subscription, delivery))
                 ]
-                if found or (not deliveries and not self._broker.connected):
+                if entries_taken or (not deliveries and not self._broker.connected):
                     break
                 if time.monotonic() >= deadline:
                     return []
         except BrokerError as error:
             raise self._unavailable(error) from error
-        if not found:
+        if not entries_taken:
             raise RequestStoreUnavailable(f"the broker at {self._broker.url} does not answer")
-        return found
+        return entries_taken
 
     def settle(self, taken: Sequence[TakenEntry]) -> None:
         """See ``base.RequestQueue``."""
@@ -165,4 +165,4 @@ class BrokerRequestQueue:
 
 
 def _deliveries(taken: Sequence[TakenEntry]) -> list[Delivery]:
-    return [each.token for each in taken if isinstance(each.token, Delivery)]
+    return [entry.token for entry in taken if isinstance(entry.token, Delivery)]

@@ -73,9 +73,9 @@ class RedisListQueue:
                 values = self._list.take(number, timeout=max(0.0, deadline - time.monotonic()))
             entries = [self._read(value) for value in values]
             self._dead_letter_malformed()
-            found = [entry for entry in entries if entry is not None]
-            if found or time.monotonic() >= deadline:
-                return found
+            valid = [entry for entry in entries if entry is not None]
+            if valid or time.monotonic() >= deadline:
+                return valid
 
     def settle(self, taken: Sequence[TakenEntry]) -> None:
         """See ``base.RequestQueue``."""

@@ -72,11 +72,11 @@ def bind_some(active: ActiveVersion, nodes: Collection[str]) -> dict[str, BoundB
     """Return the valid bizzes of a version that ``bind`` refuses."""
     book, _flaws = read_settings(active.data)
     owners = owners_of_shards(active.project_id)
-    found = dict[str, BoundBiz]()
+    bound = dict[str, BoundBiz]()
     for name, biz in book.bizzes.items() if book is not None else ():
         with suppress(BadSetting, UnknownNode):
-            found[name] = _checked(active, name, biz, owners, nodes)
-    return found
+            bound[name] = _checked(active, name, biz, owners, nodes)
+    return bound
 
 
 def _checked(

@@ -120,9 +120,9 @@ class Connections:
             if mine:
                 opened = [*self._queues.values(), *self._nodes.values()]
             self._begin()
-        for each in opened:
+        for connection in opened:
             try:
-                each.close()
+                connection.close()
             except (RequestStoreUnavailable, BrokerError) as error:
                 logger.warning("closing a store: %s", error)
 

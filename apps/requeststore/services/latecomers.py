@@ -45,13 +45,13 @@ def count_late(bound: BoundBiz, row: ShardReport, node: StorageNode, now: int) -
 
 def _starts(bound: BoundBiz, row: ShardReport, node: StorageNode, until: int) -> set[datetime]:
     """Return the starts of the slices to which late requests belong."""
-    found, after = set[datetime](), None
+    starts, after = set[datetime](), None
     while page := node.page(
         shard_of(row), biz=bound.name, flag=NEW, until=until, after=after, limit=_PAGE
     ):
-        found |= {_slice_of(row, at_ms(each.ts)) for each in page}
+        starts |= {_slice_of(row, at_ms(request.ts)) for request in page}
         after = page[-1].ts, page[-1].id
-    return found
+    return starts
 
 
 def _slice_of(row: ShardReport, at: datetime) -> datetime:

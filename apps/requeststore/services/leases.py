@@ -74,7 +74,9 @@ class LeaseService:
 
         # Expired and deleted requests leave entries behind; they need no look-up.
         gone = now - bound.settings.delete_after_seconds * 1000
-        mine = [at for at, each in enumerate(entries) if each.biz == bound.name and each.ts > gone]
+        mine = [
+            at for at, entry in enumerate(entries) if entry.biz == bound.name and entry.ts > gone
+        ]
         away = self._looking.through(bound, mine, key, look)
         hit("requests.after_take")
 

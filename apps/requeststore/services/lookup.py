@@ -104,13 +104,13 @@ class RequestLookup:
             number, ts = key(item)
             place = bound.spread.place(number, time_of(number) if ts is None else ts)
             likeliest.setdefault(place, []).append(item)
-        missed = [each for place, group in likeliest.items() for each in ask(place, group)]
-        asked = set[ShardPlace]() if len(likeliest) > 1 else set(likeliest)
+        missed = [result for place, group in likeliest.items() for result in ask(place, group)]
+        visited = set[ShardPlace]() if len(likeliest) > 1 else set(likeliest)
         for reload in (False, True):
             known = self._reload(bound) if reload and missed else bound
             for place in known.places:
-                if missed and place not in asked:
-                    asked.add(place)
+                if missed and place not in visited:
+                    visited.add(place)
                     missed = ask(place, missed)
         if missed and (len(bound.settings.epochs) > 1 or bound.former):
             # Again: a re-balance may have moved a request after its new place was queried and
@@ -138,8 +138,8 @@ class RequestLookup:
         """
         streams = [
             [
-                FoundRequest(bound, place, each)
-                for each in self._connections.node(place.node).page(
+                FoundRequest(bound, place, request)
+                for request in self._connections.node(place.node).page(
                     place.shard,
                     biz=bound.name,
                     flag=flag,
@@ -183,12 +183,12 @@ def look_everywhere(
     for look in (looking.likeliest, looking.anywhere):
         for bound in bizzes:
             try:
-                found = look(bound, number)
+                result = look(bound, number)
             except RequestStoreUnavailable as error:
                 problem = error
                 continue
-            if found is not None:
-                return found
+            if result is not None:
+                return result
     if problem is not None:
         raise problem
     return None

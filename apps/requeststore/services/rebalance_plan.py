@@ -86,4 +86,4 @@ def sources_of(bound: BoundBiz) -> list[ShardPlace]:
         for node, database, collection in known.values_list("node", "database", "collection")
     ]
     places = frozenset(newest.places)
-    return list(dict.fromkeys([*older, *(each for each in former if each not in places)]))
+    return list(dict.fromkeys([*older, *(place for place in former if place not in places)]))

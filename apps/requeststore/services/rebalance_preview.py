@@ -61,8 +61,8 @@ def preview(bound: BoundBiz, yard: RequestStore) -> RebalancePreview:
     epochs = bound.settings.epochs
     now = int(database_now().timestamp() * 1000)
     sources = sources_of(bound)
-    each = max(LEAST_A_SHARD, MOST_LOOKED_AT // max(len(sources), 1))
-    lines = [_line(bound, yard, place, each, now) for place in sources]
+    sample_size = max(LEAST_A_SHARD, MOST_LOOKED_AT // max(len(sources), 1))
+    lines = [_line(bound, yard, place, sample_size, now) for place in sources]
     moved = sum(line.would_move for line in lines)
     rate = moved_a_second(bound.project_id, bound.name)
     return RebalancePreview(
@@ -92,7 +92,7 @@ def _line(
     looked_at = movable = 0
     after: tuple[int, int] | None = None
     while looked_at < most:
-        found = look(
+        sample = look(
             yard.node,
             place,
             target,
@@ -101,10 +101,10 @@ def _line(
             limit=min(_PAGE, most - looked_at),
             cutoff=cutoff,
         )
-        going = len(found.movable) + len(found.taken)
-        looked_at += going + found.in_place + found.expired
+        going = len(sample.movable) + len(sample.taken)
+        looked_at += going + sample.in_place + sample.expired
         movable += going
-        after = found.after
+        after = sample.after
         if after is None:
             return RebalanceSource(place, looked_at, movable, is_exact=True)
     share = movable / looked_at if looked_at else 0.0

@@ -276,7 +276,7 @@ class _Work:
             size = self._yard.node(source.node).size(source.shard)
             mean = size.bytes // size.requests if size.requests else 0
             cursor.limit = max(1, min(MOST_TOGETHER, MOST_BYTES // max(mean, 1)))
-        found = look(
+        sample = look(
             self._yard.node,
             source,
             self._target,
@@ -285,15 +285,15 @@ class _Work:
             limit=cursor.limit,
             cutoff=self._cutoff,
         )
-        cursor.batch, cursor.batch_at = found.movable, cursor.at
-        self._postpone(cursor.at, found.taken)
-        self.row.stayed += found.in_place
-        cursor.expired += found.expired
-        cursor.seen += len(found.movable) + len(found.taken) + found.in_place + found.expired
+        cursor.batch, cursor.batch_at = sample.movable, cursor.at
+        self._postpone(cursor.at, sample.taken)
+        self.row.stayed += sample.in_place
+        cursor.expired += sample.expired
+        cursor.seen += len(sample.movable) + len(sample.taken) + sample.in_place + sample.expired
         # Requests moved into a later source are examined there again.
         cursor.total = max(cursor.total, cursor.seen)
-        cursor.after = found.after
-        if found.after is None:
+        cursor.after = sample.after
+        if sample.after is None:
             cursor.at, cursor.limit = cursor.at + 1, 0
 
     def _look_later(self) -> None:

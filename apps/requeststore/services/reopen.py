@@ -64,13 +64,13 @@ def reopen_requests(
     reopened = 0
     for place, entries in chosen.items():
         reopened += _open(bound, yard, place, entries, flags, f"reopen:{who}", now)
-    asked = {"ids": len(ids)} if ids is not None else {"flag": flags[0], "since": since}
+    detail = {"ids": len(ids)} if ids is not None else {"flag": flags[0], "since": since}
     record(
         actor=actor,
         action="requeststore.reopen",
         obj=Project(pk=bound.project_id),
         project=bound.project_id,
-        after={"biz": bound.name, "reopened": reopened, **asked},
+        after={"biz": bound.name, "reopened": reopened, **detail},
         actor_label=actor_label,
     )
     return Reopened(reopened, more)
@@ -82,10 +82,10 @@ Chosen = dict[ShardPlace, list[QueueEntry]]
 def _named(bound: BoundBiz, yard: RequestStore, ids: Sequence[int]) -> Chosen:
     chosen: Chosen = {}
     for number in dict.fromkeys(ids):
-        found = yard.find(number, bound.project_id, bound.name)
-        if found is not None and is_own(found.request.flag):
-            chosen.setdefault(found.place, []).append(
-                QueueEntry(number, bound.name, found.request.ts)
+        request_found = yard.find(number, bound.project_id, bound.name)
+        if request_found is not None and is_own(request_found.request.flag):
+            chosen.setdefault(request_found.place, []).append(
+                QueueEntry(number, bound.name, request_found.request.ts)
             )
     return chosen
 
@@ -99,11 +99,11 @@ def _with_flag(
         page = yard.page(
             bound, flag=flag, since=since, until=until, after=after, limit=min(_PAGE, limit + 1)
         )
-        for found in page:
+        for request_found in page:
             if count == limit:
                 return chosen, True
-            entry = QueueEntry(found.request.id, bound.name, found.request.ts)
-            chosen.setdefault(found.place, []).append(entry)
+            entry = QueueEntry(request_found.request.id, bound.name, request_found.request.ts)
+            chosen.setdefault(request_found.place, []).append(entry)
             count += 1
         if len(page) < min(_PAGE, limit + 1):
             break

@@ -151,7 +151,9 @@ def report_node(yard: RequestStore, name: str, at: datetime) -> None:
             "memory_bytes": health.memory_bytes,
             "connections": health.connections,
             "members": list(health.members),
-            "slow": [{"seconds": each.seconds, "text": each.text} for each in health.slow],
+            "slow": [
+                {"seconds": operation.seconds, "text": operation.text} for operation in health.slow
+            ],
         }
     before = NodeReport.objects.filter(name=name).values_list("problem", flat=True).first()
     if before is None or bool(before) != bool(fields["problem"]):

@@ -37,7 +37,7 @@ def read_cursor(text: str) -> tuple[int, int] | None:
     """Parse a cursor; None for "", the first page. Raises ``ValueError``."""
     if not text:
         return None
-    found = _CURSOR.fullmatch(text)
-    if found is None or int(found[1]) > MAX_TS or int(found[2]) > MAX_ID:
+    matched = _CURSOR.fullmatch(text)
+    if matched is None or int(matched[1]) > MAX_TS or int(matched[2]) > MAX_ID:
         raise ValueError("no cursor of requests")
-    return int(found[1]), int(found[2])
+    return int(matched[1]), int(matched[2])

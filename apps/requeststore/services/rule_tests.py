@@ -83,7 +83,7 @@ class Tested:
 
 def outcome(found: Extracted) -> tuple[Any, ...]:
     """Return the outcome that a fetcher would store."""
-    return found.failed, found.records, [(each.url, each.rule) for each in found.follow]
+    return found.failed, found.records, [(link.url, link.rule) for link in found.follow]
 
 
 def rule_named(rules: dict[str, Any], name: str) -> str:
@@ -150,23 +150,23 @@ def _tried(
 def _alone(rules: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the rule with stubs of the others for its links, without their problems."""
     stand_in = {"fields": {"url": {"page": "url"}}}
-    return {each: rule if each == name else stand_in for each, rule in rules.items()}
+    return {rule_name: rule if rule_name == name else stand_in for rule_name, rule in rules.items()}
 
 
 def changes(before: Extracted, after: Extracted) -> Iterable[ValueChange]:
     """Return the changed values, record by record; at most a hundred."""
-    found: list[ValueChange] = []
+    changes_found: list[ValueChange] = []
     for number in range(max(len(before.records), len(after.records))):
         old = before.records[number] if number < len(before.records) else {}
         new = after.records[number] if number < len(after.records) else {}
         for name in dict.fromkeys([*old, *new]):
-            if len(found) >= _CHANGES:
-                return found
+            if len(changes_found) >= _CHANGES:
+                return changes_found
             left = _json(old[name]) if name in old else ""
             right = _json(new[name]) if name in new else ""
             if left != right:
-                found.append(ValueChange(number, name, left, right))
-    return found
+                changes_found.append(ValueChange(number, name, left, right))
+    return changes_found
 
 
 def _json(value: Any) -> str:

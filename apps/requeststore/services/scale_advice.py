@@ -90,24 +90,24 @@ def decide_scale(now: datetime | None = None) -> Advice:
 
     Called by one task every ten seconds; concurrent calls are harmless.
     """
-    found = standings(now=now)
-    need = _need(found)
+    bizzes = standings(now=now)
+    need = _need(bizzes)
     with transaction.atomic():
         ScaleState.objects.get_or_create(pk=1)
         state = ScaleState.objects.select_for_update().get(pk=1)
         needs = [(float(at), int(number)) for at, number in state.needs]
-        wanted = settled(needs, need, now=found.now.timestamp(), seconds=LESS_AFTER_SECONDS)
-        advice = _advice(found, need, wanted)
+        wanted = settled(needs, need, now=bizzes.now.timestamp(), seconds=LESS_AFTER_SECONDS)
+        advice = _advice(bizzes, need, wanted)
         if state.wanted != advice.wanted or state.changed_at is None:
-            state.changed_at = found.now
+            state.changed_at = bizzes.now
             # A new number is sent at once, whatever the state of the previous delivery.
             state.tries, state.next_try_at = 0, None
         state.needs = [[at, number] for at, number in needs]
-        state.capacities = _capacities(state.capacities, found.bizzes)
+        state.capacities = _capacities(state.capacities, bizzes.bizzes)
         state.wanted, state.running = advice.wanted, advice.running
-        state.decided_at = found.now
+        state.decided_at = bizzes.now
         state.save()
-    record_gauges(_gauges(found, advice), now=found.now)
+    record_gauges(_gauges(bizzes, advice), now=bizzes.now)
     return advice
 
 

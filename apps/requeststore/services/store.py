@@ -225,7 +225,9 @@ class RequestStore:
         ``TAKEN``: leased to ``owner``. ``AWAY``: a node is unreachable, requeue the entry. With
         any other code the entry is obsolete.
         """
-        return self._taking.take(bound, [each.entry for each in taken], owner=owner, now=now)
+        return self._taking.take(
+            bound, [taken_entry.entry for taken_entry in taken], owner=owner, now=now
+        )
 
     def finish(
         self,
@@ -305,7 +307,7 @@ class RequestStore:
 def _sorted(bound: dict[int, dict[str, BoundBiz]], project_id: int | None) -> list[BoundBiz]:
     projects = list(bound.values()) if project_id is None else [bound.get(project_id, {})]
     return sorted(
-        (each for named in projects for each in named.values()),
+        (biz for named in projects for biz in named.values()),
         key=lambda each: (-each.settings.priority, each.project_id, each.name),
     )
 

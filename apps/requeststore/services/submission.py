@@ -51,11 +51,11 @@ def checked(bound: BoundBiz, entities: Sequence[Entity], priority: int | None) -
         raise BadRequests(fields={"priority": [_("From 0 to %d.") % MAX_PRIORITY]})
     data, wrong = list[bytes](), dict[str, list[str]]()
     for number, entity in enumerate(entities):
-        each = _encoded(bound.settings, entity)
-        if isinstance(each, bytes):
-            data.append(each)
+        encoded = _encoded(bound.settings, entity)
+        if isinstance(encoded, bytes):
+            data.append(encoded)
             continue
-        field, why = each
+        field, why = encoded
         wrong[f"requests[{number}].{field}"] = [why]
         if len(wrong) == MOST_SHOWN:
             break
@@ -87,8 +87,8 @@ def check_room(bound: BoundBiz, connections: Connections, wanted: int) -> None:
 
 def checked_entity(bound: BoundBiz, entity: Entity) -> str:
     """Return why this request cannot be stored; "" if it can."""
-    each = _encoded(bound.settings, entity)
-    return "" if isinstance(each, bytes) else f"{each[0]}: {each[1]}"
+    encoded = _encoded(bound.settings, entity)
+    return "" if isinstance(encoded, bytes) else f"{encoded[0]}: {encoded[1]}"
 
 
 def _encoded(biz: Biz, entity: Entity) -> bytes | tuple[str, str]:
@@ -131,19 +131,21 @@ class Submission:
         try:
             known = self._elsewhere(ids) if again else set[int]()
             new = [
-                NewRequest(number, self._bound.name, self._now, each, priority)
-                for number, each in zip(ids, data, strict=True)
+                NewRequest(number, self._bound.name, self._now, body, priority)
+                for number, body in zip(ids, data, strict=True)
                 if number not in known
             ]
             stored = 0
-            groups = self._bound.spread.group((each.id, each.ts) for each in new)
+            groups = self._bound.spread.group((request.id, request.ts) for request in new)
             for place, positions in groups.items():
                 inserted = self._insert(place, [new[position] for position in positions])
                 stored += len(inserted)
-                entries[place] = [QueueEntry(each.id, each.biz, each.ts) for each in inserted]
+                entries[place] = [
+                    QueueEntry(request.id, request.biz, request.ts) for request in inserted
+                ]
                 if again and len(inserted) < len(positions):
                     old = {new[position].id for position in positions}
-                    old.difference_update(each.id for each in inserted)
+                    old.difference_update(request.id for request in inserted)
                     entries[place] += self._orphans(place, sorted(old))
         except RequestStoreUnavailable as error:
             raise SubmitInterrupted(str(error), ids) from error
@@ -162,23 +164,23 @@ class Submission:
         for number in ids:
             for place in self._bound.spread.by_epochs(number):
                 wanted.setdefault(place, []).append(number)
-        found = set[int]()
+        existing = set[int]()
         for place, numbers in wanted.items():
             answers = self._connections.node(place.node).find(place.shard, numbers)
-            found.update(
+            existing.update(
                 answer.id
                 for answer in answers
                 if answer is not None and self._bound.spread.place(answer.id, self._now) != place
             )
-        return found
+        return existing
 
     def _orphans(self, place: ShardPlace, ids: Sequence[int]) -> list[QueueEntry]:
         """Return entries of requests that an earlier call has stored and not queued."""
-        found = self._connections.node(place.node).find(place.shard, ids)
+        stored = self._connections.node(place.node).find(place.shard, ids)
         return [
-            QueueEntry(each.id, each.biz, each.ts)
-            for each in found
-            if each is not None and each.flag == NEW and not each.queued_at
+            QueueEntry(request.id, request.biz, request.ts)
+            for request in stored
+            if request is not None and request.flag == NEW and not request.queued_at
         ]
 
     def _insert(self, place: ShardPlace, requests: Sequence[NewRequest]) -> list[NewRequest]:
@@ -191,12 +193,12 @@ class Submission:
             size += len(request.data)
             if size >= _PORTION_BYTES or number == len(requests):
                 answers = node.insert(place.shard, portion, by=self._by, now=self._now)
-                inserted += [each for each, new in zip(portion, answers, strict=True) if new]
+                inserted += [request for request, new in zip(portion, answers, strict=True) if new]
                 portion, size = [], 0
         return inserted
 
     def _queue(self, by_place: Mapping[ShardPlace, Sequence[QueueEntry]], priority: int) -> None:
-        entries = sorted((each for group in by_place.values() for each in group), key=_by_id)
+        entries = sorted((entry for group in by_place.values() for entry in group), key=_by_id)
         if not entries:
             return
         try:
@@ -204,7 +206,7 @@ class Submission:
             hit("requests.after_push")
             for place, group in by_place.items():
                 self._connections.node(place.node).queued(
-                    place.shard, [each.id for each in group], by=self._by, now=self._now
+                    place.shard, [entry.id for entry in group], by=self._by, now=self._now
                 )
         except RequestStoreUnavailable as error:
             # The requests are stored; an error would make the caller submit them again.

@@ -65,11 +65,13 @@ def drop_expired(queue: RequestQueue, biz: str, *, cutoff: int, most: int) -> in
             taken = queue.take(min(LIMIT, MOST_HELD), timeout=wait)
             if not taken:
                 break
-            expired = [one for one in taken if one.entry.biz == biz and one.entry.ts <= cutoff]
+            expired = [
+                entry for entry in taken if entry.entry.biz == biz and entry.entry.ts <= cutoff
+            ]
             queue.settle(expired)
             dropped += len(expired)
-            gone = {id(one) for one in expired}
-            held += [one for one in taken if id(one) not in gone]
+            gone = {id(entry) for entry in expired}
+            held += [entry for entry in taken if id(entry) not in gone]
             wait = 0.05
     finally:
         queue.requeue(held)
@@ -91,33 +93,33 @@ class Sweep:
 
     def orphans(self, queue: RequestQueue) -> int:
         """Queue requests that were stored and never queued; return how many."""
-        found = self._node.orphans(
+        requests = self._node.orphans(
             self._shard, before=self._now - ORPHAN_SECONDS * 1000, cutoff=self._cutoff, limit=LIMIT
         )
-        return self._queue(queue, found)
+        return self._queue(queue, requests)
 
     def overdue(self, queue: RequestQueue) -> tuple[int, int]:
         """End leases past their deadline; return (requeued, failed after the last try)."""
-        found = self._node.overdue(
+        requests = self._node.overdue(
             self._shard, now=self._now, cutoff=self._cutoff, limit=LIMIT, by=self._by
         )
         hit("requests.after_overdue")
         most = self._bound.settings.max_tries
-        hopeless = [each for each in found if each.tries >= most]
+        hopeless = [request for request in requests if request.tries >= most]
         given_up = self._give_up(hopeless)
-        again = [_entry(each) for each in found if each.tries < most]
+        again = [_entry(request) for request in requests if request.tries < most]
         return self._queue(queue, again), given_up
 
     def forgotten(self, queue: RequestQueue, limit: int) -> int:
         """Queue again up to ``limit`` requests that were queued long ago; return how many."""
         seconds = max(FORGOTTEN_SECONDS, self._bound.settings.retry_seconds + 60)
-        found = self._node.forgotten(
+        requests = self._node.forgotten(
             self._shard,
             before=self._now - seconds * 1000,
             cutoff=self._cutoff,
             limit=min(limit, LIMIT),
         )
-        return self._queue(queue, found)
+        return self._queue(queue, requests)
 
     def expire(self) -> int:
         """Mark expired requests; return how many."""

@@ -271,19 +271,19 @@ class Upkeep:
         lost = new - stats.waiting
         if stats.taken is not None:
             lost = min(lost, new + taken - stats.waiting - stats.taken)
-        found = 0
+        total = 0
         for row in rows:
-            while found < lost and not self._late():
+            while total < lost and not self._late():
                 sweep = Sweep(bound, _place(row), self._yard.node(row.node), by=self._by, now=now)
                 try:
-                    some = sweep.forgotten(queue, min(lost - found, LIMIT))
+                    some = sweep.forgotten(queue, min(lost - total, LIMIT))
                 except AWAY as error:
                     logger.warning("upkeep of biz %s: %s", bound.name, error)
                     break
-                found += some
+                total += some
                 if not some:
                     break
-        return found
+        return total
 
     def _late(self) -> bool:
         return time.monotonic() >= self._until

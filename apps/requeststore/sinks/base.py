@@ -83,9 +83,9 @@ def clean(value: Any) -> Any:
             value = value.encode("utf-8", "replace").decode()
         return value
     if isinstance(value, Mapping):
-        return {clean(str(key)): clean(each) for key, each in value.items()}
+        return {clean(str(key)): clean(element) for key, element in value.items()}
     if isinstance(value, (list, tuple)):
-        return [clean(each) for each in value]
+        return [clean(element) for element in value]
     return value
 
 

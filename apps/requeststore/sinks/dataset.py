@@ -37,16 +37,19 @@ class DatasetSink:
     def write(self, batch: Sequence[RequestRecords]) -> dict[int, str]:
         refused: dict[int, str] = {}
         messages = []
-        for one in batch:
-            if one.rows:
-                lines = [as_json([clean(one.url), _item(one, row)]) for row in one.rows]
+        for request_records in batch:
+            if request_records.rows:
+                lines = [
+                    as_json([clean(request_records.url), _item(request_records, row)])
+                    for row in request_records.rows
+                ]
                 largest = max(map(len, lines))
                 if largest > MAX_ITEM_BYTES:
-                    refused[one.request_id] = (
+                    refused[request_records.request_id] = (
                         f"a record of {largest} bytes; at most {MAX_ITEM_BYTES}"
                     )
                 else:
-                    messages.append(self._message(one, lines))
+                    messages.append(self._message(request_records, lines))
         try:
             for start in range(0, len(messages), _AT_ONCE):
                 self._broker.publish(messages[start : start + _AT_ONCE]).result(CONFIRM_SECONDS)

@@ -31,14 +31,14 @@ class QueueSink:
     def write(self, batch: Sequence[RequestRecords]) -> dict[int, str]:
         messages = [
             Outgoing(
-                as_message(one, position),
+                as_message(request_records, position),
                 key=self._spec.name,
                 ttl_seconds=self._ttl_seconds,
-                message_id=f"{one.request_id}-{position}",
+                message_id=f"{request_records.request_id}-{position}",
                 content_type="application/json",
             )
-            for one in batch
-            for position in range(len(one.rows))
+            for request_records in batch
+            for position in range(len(request_records.rows))
         ]
         try:
             if not self._declared:

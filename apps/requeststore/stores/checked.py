@@ -58,7 +58,7 @@ class CheckedNode(ABC):
             size=lambda one: len(one.data),
             most_bytes=self.portion_bytes,
         ):
-            new = self._insert(shard, [one for _, one in portion], by, now)
+            new = self._insert(shard, [request for _, request in portion], by, now)
             for (place, _), answer in zip(portion, new, strict=True):
                 answers[place] = answer
         return answers
@@ -69,7 +69,7 @@ class CheckedNode(ABC):
         checks.check_by(by)
         checks.check_time("now", now)
         return sum(
-            self._receive(shard, [one for _, one in portion], by, now)
+            self._receive(shard, [request for _, request in portion], by, now)
             for portion in checks.portions(
                 requests,
                 lambda one: one.id,
@@ -128,8 +128,10 @@ class CheckedNode(ABC):
     def find(self, shard: Shard, ids: Sequence[int]) -> list[StoredRequest | None]:
         checks.check_shard(shard)
         checks.check_ids(ids)
-        found = {one.id: one for some in self._slices(ids) for one in self._find(shard, some)}
-        return [found.get(number) for number in ids]
+        requests = {
+            request.id: request for some in self._slices(ids) for request in self._find(shard, some)
+        }
+        return [requests.get(number) for number in ids]
 
     def page(
         self,
@@ -202,13 +204,16 @@ class CheckedNode(ABC):
         checks.check_ids(ids)
         ended = sorted({flag for flag in flags if is_own(flag)})
         opened = {
-            one
+            request_id
             for portion in self._slices(ids)
-            for one in self._reopen(shard, portion, ended, by, now, cutoff)
+            for request_id in self._reopen(shard, portion, ended, by, now, cutoff)
         }
         # A duplicate ID was reopened by its first occurrence only.
-        first = {one: place for place, one in reversed(list(enumerate(ids)))}
-        return [one in opened and first[one] == place for place, one in enumerate(ids)]
+        first = {request_id: place for place, request_id in reversed(list(enumerate(ids)))}
+        return [
+            request_id in opened and first[request_id] == place
+            for place, request_id in enumerate(ids)
+        ]
 
     def start_move(
         self, shard: Shard, ids: Sequence[int], *, now: int
@@ -217,7 +222,9 @@ class CheckedNode(ABC):
         checks.check_ids(ids)
         checks.check_time("now", now)
         started = {
-            one.id: one for portion in self._slices(ids) for one in self._start_move(shard, portion)
+            request.id: request
+            for portion in self._slices(ids)
+            for request in self._start_move(shard, portion)
         }
         return [started.get(number) for number in ids]
 
@@ -250,7 +257,7 @@ class CheckedNode(ABC):
         answers: dict[int, T] = {}
         for portion in checks.portions(items, lambda one: one.id, most=self.portion):
             portion.sort(key=lambda pair: pair[1].id)
-            some = [one for _, one in portion]
+            some = [item for _, item in portion]
             for (place, _), answer in zip(portion, work(some), strict=True):
                 answers[place] = answer
         return [answers[place] for place in range(len(items))]

@@ -101,57 +101,57 @@ def check_owner(owner: str) -> None:
 def check_new(requests: Sequence[NewRequest]) -> None:
     """Check new requests. Raises ``TooLarge``, too."""
     check_batch(requests)
-    for number, one in enumerate(requests):
+    for number, request in enumerate(requests):
         where = f"request {number}: "
-        _number(f"{where}the id", one.id, 0, MAX_ID)
-        _number(f"{where}ts", one.ts, 0, MAX_TS)
-        _number(f"{where}the priority", one.priority, 0, MAX_PRIORITY)
-        _text(f"{where}the biz", one.biz, MAX_NAME)
-        _data(where, one.data)
+        _number(f"{where}the id", request.id, 0, MAX_ID)
+        _number(f"{where}ts", request.ts, 0, MAX_TS)
+        _number(f"{where}the priority", request.priority, 0, MAX_PRIORITY)
+        _text(f"{where}the biz", request.biz, MAX_NAME)
+        _data(where, request.data)
 
 
 def check_entries(entries: Sequence[QueueEntry]) -> None:
     """Check queue entries, which other programs may have written."""
     check_batch(entries)
-    for number, one in enumerate(entries):
-        _number(f"entry {number}: the id", one.id, 0, MAX_ID)
-        _number(f"entry {number}: ts", one.ts, 0, MAX_TS)
-        _text(f"entry {number}: the biz", one.biz, None)
+    for number, entry in enumerate(entries):
+        _number(f"entry {number}: the id", entry.id, 0, MAX_ID)
+        _number(f"entry {number}: ts", entry.ts, 0, MAX_TS)
+        _text(f"entry {number}: the biz", entry.biz, None)
 
 
 def check_ends(ends: Sequence[Finish | GiveBack]) -> None:
     """Check flags, results and texts of ends and returns."""
     check_batch(ends)
-    for number, one in enumerate(ends):
+    for number, end in enumerate(ends):
         where = f"end {number}: "
-        _number(f"{where}the id", one.id, 0, MAX_ID)
-        _number(f"{where}tries", one.tries, 0, MAX_TRIES)
-        _text(f"{where}the text", one.text, None)
-        if isinstance(one, Finish):
-            if not (_is_int(one.flag) and is_own(one.flag)):
-                raise InvalidRequest(f"{where}{one.flag!r} is no flag of an end: 1 to {MAX_FLAG}")
-            _result(where, one.result)
+        _number(f"{where}the id", end.id, 0, MAX_ID)
+        _number(f"{where}tries", end.tries, 0, MAX_TRIES)
+        _text(f"{where}the text", end.text, None)
+        if isinstance(end, Finish):
+            if not (_is_int(end.flag) and is_own(end.flag)):
+                raise InvalidRequest(f"{where}{end.flag!r} is no flag of an end: 1 to {MAX_FLAG}")
+            _result(where, end.result)
 
 
 def check_received(requests: Sequence[StoredRequest]) -> None:
     """Check whole requests from another node."""
     check_batch(requests)
-    for number, one in enumerate(requests):
+    for number, request in enumerate(requests):
         where = f"request {number}: "
-        _number(f"{where}the id", one.id, 0, MAX_ID)
+        _number(f"{where}the id", request.id, 0, MAX_ID)
         for name in ("ts", "deadline", "queued_at", "finished_at"):
-            _number(f"{where}{name}", getattr(one, name), 0, MAX_TS)
-        _number(f"{where}the priority", one.priority, 0, MAX_PRIORITY)
-        _number(f"{where}tries", one.tries, 0, MAX_TRIES)
-        _number(f"{where}the flag", one.flag, MOVING + 1, MAX_FLAG)
-        _text(f"{where}the biz", one.biz, MAX_NAME)
-        _text(f"{where}the owner", one.owner, MAX_OWNER)
-        for step in one.steps:
+            _number(f"{where}{name}", getattr(request, name), 0, MAX_TS)
+        _number(f"{where}the priority", request.priority, 0, MAX_PRIORITY)
+        _number(f"{where}tries", request.tries, 0, MAX_TRIES)
+        _number(f"{where}the flag", request.flag, MOVING + 1, MAX_FLAG)
+        _text(f"{where}the biz", request.biz, MAX_NAME)
+        _text(f"{where}the owner", request.owner, MAX_OWNER)
+        for step in request.steps:
             _number(f"{where}the time of a step", step.at, 0, MAX_TS)
             _text(f"{where}a step", step.by, MAX_OWNER)
             _text(f"{where}a step", step.text, None)
-        _data(where, one.data)
-        _result(where, one.result)
+        _data(where, request.data)
+        _result(where, request.result)
 
 
 def portions(

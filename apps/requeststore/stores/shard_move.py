@@ -96,9 +96,11 @@ def move(
         node.undo_move(source.shard, sorted(staying))
     node.end_move(source.shard, [request.id for request in going])
     failpoints.hit("requeststore.move.ended")
-    absent = [number for number, one in zip(ids, started, strict=True) if one is None]
+    absent = [number for number, request in zip(ids, started, strict=True) if request is None]
     taken = [
-        one.id for one in node.find(source.shard, absent) if one is not None and one.flag == TAKEN
+        request.id
+        for request in node.find(source.shard, absent)
+        if request is not None and request.flag == TAKEN
     ]
     return MoveResult(len(ids) - len(taken) - len(staying), taken, len(staying))
 
@@ -115,8 +117,10 @@ def _staying(
     over = [request for request in held if is_over(request, cutoff)]
     staying = []
     for place, group in _grouped(target, over).items():
-        found = nodes(place.node).find(place.shard, [request.id for request in group])
-        staying += [one.id for one, there in zip(group, found, strict=True) if there is None]
+        stored = nodes(place.node).find(place.shard, [request.id for request in group])
+        staying += [
+            request.id for request, there in zip(group, stored, strict=True) if there is None
+        ]
     return frozenset(staying)
 
 

@@ -32,7 +32,7 @@ def written(at: int, kind: HistoryStepKind, by: str, text: str = "") -> str:
 
 def story_of(steps: list[HistoryStep]) -> str:
     """Return a whole history, shortened."""
-    return "".join(written(one.at, one.kind, one.by, one.text) for one in shortened(steps))
+    return "".join(written(step.at, step.kind, step.by, step.text) for step in shortened(steps))
 
 
 def read(story: str) -> list[HistoryStep]:

@@ -62,23 +62,23 @@ def broker_readings() -> list[QueueReading]:
     for read in _asked:
         wanted += read()
     wanted = wanted[:MOST_QUEUES]
-    _wanted[:] = [each.name for each in wanted]
+    _wanted[:] = [queue.name for queue in wanted]
     depths = _asker.read(ANSWER_SECONDS)
     settled, epoch = _settled()
     engine = "rabbitmq" if _on_rabbitmq() else "sqlite"
     readings = [
         QueueReading(
-            name=each.name,
+            name=queue.name,
             engine=engine,
-            project=each.project,
+            project=queue.project,
             waiting=depth.ready,
             taken=depth.unacked,
             readers=depth.consumers,
-            out_total=settled.get(each.name),
+            out_total=settled.get(queue.name),
             epoch=epoch,
         )
-        for each in wanted
-        if (depth := depths.get(each.name)) is not None
+        for queue in wanted
+        if (depth := depths.get(queue.name)) is not None
     ]
     return readings if _on_rabbitmq() else [*readings, *_celery_files()]
 
@@ -103,11 +103,11 @@ def _settled() -> tuple[dict[str, int], str]:
     totals: dict[str, int] = {}
     boots = []
     for boot, detail in live_daemons().values_list("boot", "detail"):
-        found = detail.get("settled") if isinstance(detail, dict) else None
-        if not isinstance(found, dict):
+        settled = detail.get("settled") if isinstance(detail, dict) else None
+        if not isinstance(settled, dict):
             continue
         boots.append(boot)
-        for queue, count in found.items():
+        for queue, count in settled.items():
             totals[queue] = totals.get(queue, 0) + int(count)
     return totals, hashlib.sha256(" ".join(sorted(boots)).encode()).hexdigest()[:16]
 
@@ -135,8 +135,8 @@ _wanted: list[str] = list(_OWN)
 
 def _ask() -> dict[str, _Depth]:
     broker = shared_broker()
-    found = ((name, _depth(broker, name)) for name in list(_wanted))
-    return {name: depth for name, depth in found if depth is not None}
+    depths = ((name, _depth(broker, name)) for name in list(_wanted))
+    return {name: depth for name, depth in depths if depth is not None}
 
 
 def _depth(broker: Broker, name: str) -> _Depth | None:

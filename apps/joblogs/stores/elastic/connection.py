@@ -237,19 +237,19 @@ class ElasticConnection:
     def _unavailable(self, error: ApiError | TransportError) -> LogStoreUnavailable:
         text = one_line(str(error))[:_TEXT]
         if isinstance(error, TransportError):
-            said = f"does not answer: {text}"
+            reason = f"does not answer: {text}"
         elif isinstance(error, UnsupportedProductError):
-            said = "is not an Elasticsearch server"
+            reason = "is not an Elasticsearch server"
         elif older := _OTHER_VERSION.search(str(error)):
-            said = (
+            reason = (
                 f"is of version {older[1]}, which the installed client {_CLIENT} does not"
                 f" support: pip install 'elasticsearch>={older[1]},<{int(older[1]) + 1}'"
             )
         elif error.status_code in (401, 403):
-            said = f"refuses access: {text}"
+            reason = f"refuses access: {text}"
         else:
-            said = f"refuses: {text}"
-        return LogStoreUnavailable(f"Elasticsearch at {self.address.shown} {said}")
+            reason = f"refuses: {text}"
+        return LogStoreUnavailable(f"Elasticsearch at {self.address.shown} {reason}")
 
 
 def _status(error: ApiError | TransportError) -> int:

@@ -212,8 +212,8 @@ def _read(engine: BuildEngine, container: str) -> bytes:
 def _reason(engine: BuildEngine, container: str, state: dict[str, Any]) -> str:
     if state.get("OOMKilled"):
         return "the memory limit was exceeded"
-    said = engine.api.logs(container, stdout=False, stderr=True, tail=1)
-    line = said.decode("utf-8", "replace").strip()
+    output = engine.api.logs(container, stdout=False, stderr=True, tail=1)
+    line = output.decode("utf-8", "replace").strip()
     return f"exit status {state['ExitCode']}: {line}"
 
 
@@ -222,7 +222,10 @@ def describers(engine: BuildEngine) -> list[tuple[str, str]]:
     label = f"{DESCRIBE_LABEL}={engine.options.owner}"
     containers = engine.api.containers(all=True, filters={"label": [label]})
     # The label of the image is one of its containers, too.
-    return [(found["Id"], (found.get("Labels") or {}).get(BUILD_LABEL, "")) for found in containers]
+    return [
+        (container["Id"], (container.get("Labels") or {}).get(BUILD_LABEL, ""))
+        for container in containers
+    ]
 
 
 def remove_describer(engine: BuildEngine, container: str) -> None:

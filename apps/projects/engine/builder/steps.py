@@ -110,9 +110,9 @@ def build_image(
 
 def _log_commit(fetched: FetchedTag, plan: BuildPlan, log: BuildLog) -> None:
     log.say(f"commit {fetched.commit}", source=CLONE)
-    said = plan.expected_commit.lower()
-    if said and said not in (fetched.commit, fetched.tag_object):
-        text = f"the tag has been moved: it was announced with {said}"
+    expected = plan.expected_commit.lower()
+    if expected and expected not in (fetched.commit, fetched.tag_object):
+        text = f"the tag has been moved: it was announced with {expected}"
         log.say(text, source=CLONE, level="WARNING")
 
 

@@ -109,12 +109,12 @@ class Command(BaseCommand):
         wanted = project_named(options["project"]).pk if options["project"] else None
         bizzes = [biz for biz in yard.bizzes() if wanted in (None, biz.project_id)]
         slugs = dict(Project.objects.values_list("pk", "slug"))
-        found = standings({biz.project_id for biz in bizzes}, by_flag=True)
+        accounting = standings({biz.project_id for biz in bizzes}, by_flag=True)
         rows = [
-            (f"{slugs[one.project_id]}/{one.name}", found.get((one.project_id, one.name)))
-            for one in sorted(bizzes, key=lambda one: (one.project_id, one.name))
+            (f"{slugs[biz.project_id]}/{biz.name}", accounting.get((biz.project_id, biz.name)))
+            for biz in sorted(bizzes, key=lambda one: (one.project_id, one.name))
         ]
-        lines = [_books_of(name, one or BizAccounting()) for name, one in rows]
+        lines = [_books_of(name, row or BizAccounting()) for name, row in rows]
         if options["json"]:
             self._json(lines)
         else:
@@ -127,22 +127,22 @@ class Command(BaseCommand):
 
     def _show(self, options: dict[str, Any]) -> None:
         yard = shared_request_store()
-        found = yard.find(id_named(options["id"]))
-        if found is None:
+        request_found = yard.find(id_named(options["id"]))
+        if request_found is None:
             raise CommandError(f"there is no request {options['id']}", returncode=FAILED)
         story = story_of(
-            found.request,
-            found.bound.settings,
-            project_id=found.bound.project_id,
-            version=found.bound.version,
-            place=found.place,
+            request_found.request,
+            request_found.bound.settings,
+            project_id=request_found.bound.project_id,
+            version=request_found.bound.version,
+            place=request_found.place,
             whole=True,
             now=yard.now(),
         )
         if options["json"]:
             self._json(story)
             return
-        shard = found.place
+        shard = request_found.place
         self.stdout.write(f"{story['id']}  {LABELS[story['state']]} (flag {story['flag']})")
         self.stdout.write(f"biz     {story['biz']} of project {story['project']}")
         at = f"{shard.node}: {shard.shard.database}.{shard.shard.collection}"
@@ -158,7 +158,7 @@ class Command(BaseCommand):
         yard = shared_request_store()
         bound = biz_named(yard, options["biz"])
         now = yard.now()
-        found = yard.page(
+        page = yard.page(
             bound,
             flag=options["flag"],
             since=time_named(options["since"], 0, now),
@@ -166,8 +166,8 @@ class Command(BaseCommand):
             limit=limit_named(options["limit"]),
         )
         rows = [
-            row_of(one.request, bound.settings, project_id=bound.project_id, now=now)
-            for one in found
+            row_of(request_found.request, bound.settings, project_id=bound.project_id, now=now)
+            for request_found in page
         ]
         if options["json"]:
             self._json(rows)

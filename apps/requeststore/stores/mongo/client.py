@@ -127,9 +127,9 @@ class MongoConnection:
         if isinstance(error, BulkWriteError):
             # The text of the error contains whole requests.
             details = error.details or {}
-            found = [*details.get("writeErrors", []), *details.get("writeConcernErrors", [])]
-            text = str(found[0].get("errmsg", "")) if found else "a bulk write failed"
-            code = found[0].get("code") if found else error.code
+            errors = [*details.get("writeErrors", []), *details.get("writeConcernErrors", [])]
+            text = str(errors[0].get("errmsg", "")) if errors else "a bulk write failed"
+            code = errors[0].get("code") if errors else error.code
             text = f"error {code}" if "dup key" in text else f"{text} (error {code})"
         elif isinstance(error, OperationFailure):
             text = f"{_first_line(error)} (error {error.code})"

@@ -99,8 +99,8 @@ def change_of(values: Document, step: list[Any], *, is_taken: bool = False) -> l
     fields. Leasing shortens histories; without leases the oldest steps are dropped.
     """
     changed = {name: {"$literal": value} for name, value in values.items()}
-    told = {"$cond": [{"$isArray": "$steps"}, "$steps", []]}
-    added = {"$concatArrays": [told, [{"$literal": step}]]}
+    steps = {"$cond": [{"$isArray": "$steps"}, "$steps", []]}
+    added = {"$concatArrays": [steps, [{"$literal": step}]]}
     changed["steps"] = {"$slice": [added, -2 * MAX_STEPS]}
     if is_taken:
         counted = {"$and": [{"$isNumber": "$tries"}, {"$gte": ["$tries", 0]}]}
@@ -146,9 +146,11 @@ def milliseconds_of(value: object) -> int:
 
 
 def _steps(value: object) -> Iterable[HistoryStep]:
-    for one in value if isinstance(value, list) else ():
-        if isinstance(one, list) and len(one) == 4 and one[1] in _KINDS:
-            yield HistoryStep(_whole(one[0]), HistoryStepKind(one[1]), _text(one[2]), _text(one[3]))
+    for step in value if isinstance(value, list) else ():
+        if isinstance(step, list) and len(step) == 4 and step[1] in _KINDS:
+            yield HistoryStep(
+                _whole(step[0]), HistoryStepKind(step[1]), _text(step[2]), _text(step[3])
+            )
 
 
 _KINDS: Final = frozenset(kind.value for kind in HistoryStepKind)

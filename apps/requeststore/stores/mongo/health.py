@@ -37,7 +37,7 @@ def health_of(client: MongoClient[Document]) -> NodeHealth:
     nothing: Document = {}
     status = _allowed(lambda: ask("serverStatus"), nothing)
     databases = _allowed(lambda: ask("listDatabases"), nothing)
-    found = client.topology_description.server_descriptions().values()
+    servers = client.topology_description.server_descriptions().values()
     members = _allowed(lambda: _members(ask("replSetGetStatus")), None)
     return NodeHealth(
         kind="mongodb",
@@ -45,7 +45,7 @@ def health_of(client: MongoClient[Document]) -> NodeHealth:
         storage_bytes=_storage(client, databases),
         memory_bytes=_bytes(_number(status.get("mem"), "resident"), _MEGABYTE),
         connections=_number(status.get("connections"), "current"),
-        members=members_found(found) if members is None else members,
+        members=members_found(servers) if members is None else members,
         slow=_allowed(lambda: _slow(client), []),
     )
 
@@ -66,8 +66,10 @@ def _storage(client: MongoClient[Document], listed: Document) -> int | None:
         return int(listed["totalSize"])
     nothing: Document = {}
     sizes = [
-        _number(_allowed(partial(client[one["name"]].command, "dbStats"), nothing), "totalSize")
-        for one in listed.get("databases", [])
+        _number(
+            _allowed(partial(client[database["name"]].command, "dbStats"), nothing), "totalSize"
+        )
+        for database in listed.get("databases", [])
     ]
     known = [size for size in sizes if size is not None]
     return sum(known) if known else None
@@ -75,8 +77,8 @@ def _storage(client: MongoClient[Document], listed: Document) -> int | None:
 
 def _members(status: Document) -> list[str]:
     return [
-        f"{one.get('name', '?')}: {str(one.get('stateStr', '?')).lower()}"
-        for one in status.get("members", [])
+        f"{member.get('name', '?')}: {str(member.get('stateStr', '?')).lower()}"
+        for member in status.get("members", [])
     ]
 
 
@@ -105,17 +107,19 @@ def _slow(client: MongoClient[Document]) -> list[SlowOperation]:
         {"$sort": {"secs_running": -1}},
         {"$project": dict.fromkeys(_SHOWN, 1)},
     ]
-    found: list[SlowOperation] = []
-    for one in client.admin.aggregate(pipeline, maxTimeMS=_ANSWER_MILLISECONDS):
-        where = str(one.get("ns", ""))
-        if where.startswith(_NOT_OURS) or len(found) == _MOST_SLOW:
+    operations: list[SlowOperation] = []
+    for operation in client.admin.aggregate(pipeline, maxTimeMS=_ANSWER_MILLISECONDS):
+        where = str(operation.get("ns", ""))
+        if where.startswith(_NOT_OURS) or len(operations) == _MOST_SLOW:
             continue
         # Only the kind of plan: index keys are too long.
-        plan = str(one.get("planSummary", "")).partition(" ")[0]
-        seconds = float(one.get("microsecs_running", 0)) / 1e6 or float(one["secs_running"])
-        text = " ".join(filter(None, (str(one["op"]), where, plan)))
-        found.append(SlowOperation(round(seconds, 1), text[:200]))
-    return found
+        plan = str(operation.get("planSummary", "")).partition(" ")[0]
+        seconds = float(operation.get("microsecs_running", 0)) / 1e6 or float(
+            operation["secs_running"]
+        )
+        text = " ".join(filter(None, (str(operation["op"]), where, plan)))
+        operations.append(SlowOperation(round(seconds, 1), text[:200]))
+    return operations
 
 
 def _number(document: object, name: str) -> int | None:

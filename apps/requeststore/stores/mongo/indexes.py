@@ -45,11 +45,11 @@ def ensure_indexes(collection: Collection[Document], delete_after_seconds: int |
         ),
     ]
     # By key, not by name: another program may have created it.
-    of_ts = next((one for one in there.values() if list(one["key"]) == [("ts", 1)]), None)
+    of_ts = next((index for index in there.values() if list(index["key"]) == [("ts", 1)]), None)
     seconds = None if delete_after_seconds is None else min(delete_after_seconds, _MOST_SECONDS)
     if of_ts is None and seconds is not None:
         wanted.append(IndexModel([("ts", ASCENDING)], name=_TTL, expireAfterSeconds=seconds))
-    missing = [one for one in wanted if one.document["name"] not in there]
+    missing = [index for index in wanted if index.document["name"] not in there]
     if missing:
         collection.create_indexes(missing)
     if of_ts is not None and seconds is not None and of_ts.get("expireAfterSeconds") != seconds:

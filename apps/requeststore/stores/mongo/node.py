@@ -101,10 +101,10 @@ class MongoNode(CheckedNode):
                 details = error.details or {}
                 failed = details.get("writeErrors", [])
                 if details.get("writeConcernErrors") or any(
-                    one["code"] != _DUPLICATE for one in failed
+                    error["code"] != _DUPLICATE for error in failed
                 ):
                     raise
-                return {one["index"] for one in failed}
+                return {error["index"] for error in failed}
         return set()
 
     # --- changing ---------------------------------------------------------------------------
@@ -182,11 +182,11 @@ class MongoNode(CheckedNode):
             change[0]["$set"]["token"] = token
         updates = [
             UpdateOne(
-                {"_id": one.id, "flag": TAKEN, "owner": owner, "tries": one.tries},
+                {"_id": end.id, "flag": TAKEN, "owner": owner, "tries": end.tries},
                 change,
                 hint=BY_ID,
             )
-            for one, change in zip(ends, changes, strict=True)
+            for end, change in zip(ends, changes, strict=True)
         ]
 
         def work(found: Collection[Document]) -> int:
@@ -197,7 +197,9 @@ class MongoNode(CheckedNode):
         which = {"_id": among(end.id for end in ends), "token": token}
         done: set[int] = self._run(
             shard,
-            lambda found: {one["_id"] for one in found.find(which, {"_id": 1}, hint=BY_ID)},
+            lambda found: {
+                document["_id"] for document in found.find(which, {"_id": 1}, hint=BY_ID)
+            },
             set(),
         )
         states = self._states(shard, [end.id for end in ends if end.id not in done])
@@ -212,7 +214,10 @@ class MongoNode(CheckedNode):
         which = {"_id": among(ids)}
         return self._run(
             shard,
-            lambda found: {one["_id"]: state_of(one) for one in found.find(which, documents.STATE)},
+            lambda found: {
+                document["_id"]: state_of(document)
+                for document in found.find(which, documents.STATE)
+            },
             {},
         )
 
@@ -220,7 +225,9 @@ class MongoNode(CheckedNode):
 
     def _find(self, shard: Shard, ids: list[int]) -> list[StoredRequest]:
         return self._run(
-            shard, lambda found: [request_of(one) for one in found.find({"_id": among(ids)})], []
+            shard,
+            lambda found: [request_of(document) for document in found.find({"_id": among(ids)})],
+            [],
         )
 
     def _page(
@@ -275,13 +282,13 @@ class MongoNode(CheckedNode):
 
         def work(found: Collection[Document]) -> list[StoredRequest]:
             cursor = found.find(late, {"owner": 1}, hint=IN_HANDS).sort("deadline").limit(limit)
-            owners = {one["_id"]: one.get("owner") or "" for one in cursor}
+            owners = {document["_id"]: document.get("owner") or "" for document in cursor}
             if not owners:
                 return []
             update(found, {**late, "_id": among(owners)}, change)
             which = {"_id": among(owners), "token": token}
             mine = found.find(which, documents.SHORT, hint=BY_ID)
-            return [request_of(one, owner=owners[one["_id"]]) for one in mine]
+            return [request_of(document, owner=owners[document["_id"]]) for document in mine]
 
         return self._run(shard, work, [])
 
@@ -291,7 +298,10 @@ class MongoNode(CheckedNode):
         change = change_of(values, step_of(now, HistoryStepKind.EXPIRED, by))
 
         def work(found: Collection[Document]) -> int:
-            ids = [one["_id"] for one in found.find(old, {"_id": 1}, hint=BY_FLAG).limit(limit)]
+            ids = [
+                document["_id"]
+                for document in found.find(old, {"_id": 1}, hint=BY_FLAG).limit(limit)
+            ]
             return update(found, {**old, "_id": among(ids)}, change) if ids else 0
 
         return self._run(shard, work, 0)
@@ -300,7 +310,10 @@ class MongoNode(CheckedNode):
         def work(found: Collection[Document]) -> int:
             flags = [flag for flag in queries.flags(found) if is_final(flag)]
             old = {**documents.REQUEST, "flag": {"$in": flags}, "ts": {"$lt": date(before)}}
-            ids = [one["_id"] for one in found.find(old, {"_id": 1}, hint=BY_FLAG).limit(limit)]
+            ids = [
+                document["_id"]
+                for document in found.find(old, {"_id": 1}, hint=BY_FLAG).limit(limit)
+            ]
             return remove(found, {**old, "_id": among(ids)}) if ids else 0
 
         return self._run(shard, work, 0)
@@ -316,7 +329,7 @@ class MongoNode(CheckedNode):
         def work(found: Collection[Document]) -> list[int]:
             update(found, ended, change)
             mine = found.find({"_id": among(ids), "token": token}, {"_id": 1}, hint=BY_ID)
-            return [one["_id"] for one in mine]
+            return [document["_id"] for document in mine]
 
         return self._run(shard, work, [])
 
@@ -328,7 +341,9 @@ class MongoNode(CheckedNode):
         def work(found: Collection[Document]) -> list[StoredRequest]:
             update(found, which, change)
             moving = found.find({"_id": among(ids), "flag": MOVING}, hint=BY_ID)
-            return [request_of({**one, "flag": one.get("was", NEW)}) for one in moving]
+            return [
+                request_of({**document, "flag": document.get("was", NEW)}) for document in moving
+            ]
 
         return self._run(shard, work, [])
 
@@ -369,16 +384,16 @@ class MongoNode(CheckedNode):
     def _run(self, shard: Shard, work: Callable[[Collection[Document]], T], nothing: T) -> T:
         """Run ``work``; a missing shard counts as empty, and lost indexes are made again."""
         with self._client.errors():
-            found = self._client.collection(shard)
+            collection = self._client.collection(shard)
             try:
-                return work(found)
+                return work(collection)
             except OperationFailure as error:
                 if not _lacks_an_index(error):
                     raise
-            if found.name not in found.database.list_collection_names():
+            if collection.name not in collection.database.list_collection_names():
                 return nothing
-            ensure_indexes(found, self._ensured.get(shard, (None, 0.0))[0])
-            return work(found)
+            ensure_indexes(collection, self._ensured.get(shard, (None, 0.0))[0])
+            return work(collection)
 
 
 def _lacks_an_index(error: OperationFailure) -> bool:
@@ -386,5 +401,6 @@ def _lacks_an_index(error: OperationFailure) -> bool:
     details = error.details or {}
     failed = [details, *details.get("writeErrors", [])]
     return any(
-        one.get("code") == _BAD_VALUE and "hint" in str(one.get("errmsg", "")) for one in failed
+        error.get("code") == _BAD_VALUE and "hint" in str(error.get("errmsg", ""))
+        for error in failed
     )

@@ -20,7 +20,7 @@ _SAMPLE: Final = 100
 def flags(found: Collection[Document]) -> list[int]:
     """Return the existing flags, each by one index seek."""
     known = found.distinct("flag", {"flag": {"$gte": MOVING}})
-    return sorted(one for one in known if isinstance(one, int))
+    return sorted(flag for flag in known if isinstance(flag, int))
 
 
 def page(
@@ -43,7 +43,7 @@ def page(
     }
     cursor = found.find(which, documents.SHORT, hint=BY_FLAG)
     cursor.sort([("ts", DESCENDING), ("_id", DESCENDING)]).limit(limit)
-    return [request_of(one) for one in cursor]
+    return [request_of(document) for document in cursor]
 
 
 def orphans(found: Collection[Document], before: int, cutoff: int, limit: int) -> list[QueueEntry]:
@@ -74,7 +74,10 @@ def _entries(
     found: Collection[Document], which: Document, order: str, limit: int
 ) -> list[QueueEntry]:
     cursor = found.find(which, documents.ENTRY, hint=WAITING).sort(order).limit(limit)
-    return [QueueEntry(int(one["_id"]), one["biz"], milliseconds_of(one["ts"])) for one in cursor]
+    return [
+        QueueEntry(int(document["_id"]), document["biz"], milliseconds_of(document["ts"]))
+        for document in cursor
+    ]
 
 
 def count(found: Collection[Document], since: int, until: int) -> dict[int, int]:
@@ -83,14 +86,14 @@ def count(found: Collection[Document], since: int, until: int) -> dict[int, int]
     counted = found.aggregate(
         [{"$match": which}, {"$group": {"_id": "$flag", "number": {"$sum": 1}}}], hint=BY_FLAG
     )
-    return {int(one["_id"]): one["number"] for one in counted}
+    return {int(document["_id"]): document["number"] for document in counted}
 
 
 def oldest(found: Collection[Document], flag: int) -> int | None:
     """See ``StorageNode.oldest``."""
     cursor = found.find({"flag": flag}, {"ts": 1}, hint=BY_FLAG)
-    for one in cursor.sort([("flag", 1), ("ts", 1)]).limit(1):
-        return milliseconds_of(one["ts"])
+    for document in cursor.sort([("flag", 1), ("ts", 1)]).limit(1):
+        return milliseconds_of(document["ts"])
     return None
 
 
@@ -105,8 +108,8 @@ def size(found: Collection[Document]) -> ShardSize:
         if held:
             return ShardSize(number, held)
     sizes = [
-        one["bytes"]
-        for one in found.aggregate(
+        document["bytes"]
+        for document in found.aggregate(
             [{"$limit": _SAMPLE}, {"$project": {"bytes": {"$bsonSize": "$$ROOT"}}}]
         )
     ]

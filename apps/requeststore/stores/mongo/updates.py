@@ -37,14 +37,14 @@ def take_one(
     now: int,
 ) -> dict[int, StoredRequest]:
     """Lease one request by findAndModify with ID, biz and ts."""
-    (one,) = entries
+    (entry,) = entries
     document = found.find_one_and_update(
-        {"_id": Int64(one.id), "biz": one.biz, "ts": date(one.ts), "$or": _free(now)},
+        {"_id": Int64(entry.id), "biz": entry.biz, "ts": date(entry.ts), "$or": _free(now)},
         change,
         return_document=ReturnDocument.AFTER,
         hint=BY_ID,
     )
-    return {} if document is None else {one.id: _shorter(found, [document])[0]}
+    return {} if document is None else {entry.id: _shorter(found, [document])[0]}
 
 
 def take_many(
@@ -57,8 +57,8 @@ def take_many(
     """Lease requests by one guarded update with a token, then read them by the token."""
     # Checked beforehand: biz and ts of a request never change.
     states = {
-        one["_id"]: state_of(one)
-        for one in found.find({"_id": among(entry.id for entry in entries)}, documents.STATE)
+        document["_id"]: state_of(document)
+        for document in found.find({"_id": among(entry.id for entry in entries)}, documents.STATE)
     }
     ids = among(
         entry.id
@@ -71,20 +71,20 @@ def take_many(
         return {}
     update(found, {"_id": ids, "$or": _free(now)}, change)
     mine = found.find({"_id": ids, "token": token}, hint=BY_ID).to_list()
-    return {one.id: one for one in _shorter(found, mine)}
+    return {request.id: request for request in _shorter(found, mine)}
 
 
 def _shorter(found: Collection[Document], mine: list[Document]) -> list[StoredRequest]:
     """Return the leased requests, and cut histories that have become too long."""
-    requests = [request_of(one) for one in mine]
+    requests = [request_of(document) for document in mine]
     cuts = [
         UpdateOne(
             {"_id": document["_id"], "token": document["token"]},
-            {"$set": {"steps": documents.stored_steps(one.steps)}},
+            {"$set": {"steps": documents.stored_steps(request.steps)}},
             hint=BY_ID,
         )
-        for one, document in zip(requests, mine, strict=True)
-        if len(one.steps) < len(document["steps"])  # an array since it was leased
+        for request, document in zip(requests, mine, strict=True)
+        if len(request.steps) < len(document["steps"])  # an array since it was leased
     ]
     if cuts:
         found.bulk_write(cuts, ordered=False)

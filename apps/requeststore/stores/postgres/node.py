@@ -57,18 +57,20 @@ class PostgresNode(CheckedNode):
         ordered = sorted(requests, key=lambda one: one.id)
         values = {
             "step": story.written(now, HistoryStepKind.STORED, by),
-            "ids": [one.id for one in ordered],
-            "bizzes": [one.biz for one in ordered],
-            "times": [one.ts for one in ordered],
-            "priorities": [one.priority for one in ordered],
-            "datas": [one.data for one in ordered],
+            "ids": [request.id for request in ordered],
+            "bizzes": [request.biz for request in ordered],
+            "times": [request.ts for request in ordered],
+            "priorities": [request.priority for request in ordered],
+            "datas": [request.data for request in ordered],
         }
         new = self._store(shard, statements.INSERT, values)
         return [request.id in new for request in requests]
 
     def _receive(self, shard: Shard, requests: list[StoredRequest], by: str, now: int) -> int:
         step = story.written(now, HistoryStepKind.MOVED, by)
-        rows = [story.whole_row(one, step) for one in sorted(requests, key=lambda one: one.id)]
+        rows = [
+            story.whole_row(request, step) for request in sorted(requests, key=lambda one: one.id)
+        ]
         columns = [list(column) for column in zip(*rows, strict=True)]
         return len(self._store(shard, statements.RECEIVE, columns))
 

@@ -42,7 +42,7 @@ class PostgresShard:
         long = [row for row in rows if len(row[1]) >= story.LONG_STORY]
         changed = [(id_, shorter) for id_, text in long if (shorter := story.shorter(text))]
         if changed:
-            ids, texts = [one[0] for one in changed], [one[1] for one in changed]
+            ids, texts = [row[0] for row in changed], [row[1] for row in changed]
             self.execute(statements.SHORTEN, {"ids": ids, "steps": texts})
 
     def make(self) -> None:

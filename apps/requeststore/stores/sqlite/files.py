@@ -76,7 +76,7 @@ class Files:
     def databases(self) -> list[str]:
         """Return the existing databases."""
         try:
-            return sorted(one.stem for one in self.folder.glob(f"*{SUFFIX}"))
+            return sorted(file.stem for file in self.folder.glob(f"*{SUFFIX}"))
         except OSError as error:
             raise RequestStoreUnavailable(f"cannot read {self.folder}: {error}") from None
 

@@ -25,8 +25,8 @@ def insert(
 
     def before(connection: sqlite3.Connection) -> None:
         rows = (
-            (place, one.id, one.biz, one.ts, one.priority, one.data)
-            for place, one in enumerate(requests)
+            (place, request.id, request.biz, request.ts, request.priority, request.data)
+            for place, request in enumerate(requests)
         )
         SqliteShard(connection, shard).many(statements.STAGE, rows)
 
@@ -48,7 +48,7 @@ def receive(
     step = story.written(now, HistoryStepKind.MOVED, by)
 
     def before(connection: sqlite3.Connection) -> None:
-        rows = ((place, *story.whole_row(one, step)) for place, one in enumerate(requests))
+        rows = ((place, *story.whole_row(request, step)) for place, request in enumerate(requests))
         SqliteShard(connection, shard).many(statements.STAGE_WHOLE, rows)
 
     def work(connection: sqlite3.Connection) -> list[bool]:
@@ -93,13 +93,13 @@ def expire(files: Files, shard: Shard, cutoff: int, limit: int, by: str, now: in
 
     def work(connection: sqlite3.Connection) -> int:
         table = SqliteShard(connection, shard)
-        found = 0
+        deleted = 0
         for flag in (NEW, TAKEN):
-            values: dict[str, Any] = {"flag": flag, "cutoff": cutoff, "limit": limit - found}
-            found += table.execute(statements.SEE_EXPIRED, values).rowcount
-        if found:
+            values: dict[str, Any] = {"flag": flag, "cutoff": cutoff, "limit": limit - deleted}
+            deleted += table.execute(statements.SEE_EXPIRED, values).rowcount
+        if deleted:
             table.execute(statements.EXPIRE, {"now": now, "step": step})
-        return found
+        return deleted
 
     return files.writing(shard.database, work, before=_nothing)
 
@@ -109,14 +109,14 @@ def delete(files: Files, shard: Shard, before: int, limit: int) -> int:
 
     def work(connection: sqlite3.Connection) -> int:
         table = SqliteShard(connection, shard)
-        found = 0
-        for flag in [one for one in table.flags() if is_final(one)]:
-            values = {"flag": flag, "before": before, "limit": limit - found}
-            found += table.execute(statements.SEE_OLD, values).rowcount
-        if found:
+        deleted = 0
+        for flag in [flag for flag in table.flags() if is_final(flag)]:
+            values = {"flag": flag, "before": before, "limit": limit - deleted}
+            deleted += table.execute(statements.SEE_OLD, values).rowcount
+        if deleted:
             table.execute(statements.DELETE_DATA)
             table.execute(statements.DELETE)
-        return found
+        return deleted
 
     deleted = files.writing(shard.database, work, before=_nothing)
     if deleted:

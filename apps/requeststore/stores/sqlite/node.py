@@ -138,7 +138,7 @@ class SqliteNode(CheckedNode):
 
         def work(table: SqliteShard) -> list[StoredRequest]:
             flags = list(table.flags()) if flag is None else [flag]
-            lists = [table.execute(statements.PAGE, {**values, "flag": one}) for one in flags]
+            lists = [table.execute(statements.PAGE, {**values, "flag": flag}) for flag in flags]
             newest = heapq.merge(*lists, key=lambda row: (row[3], row[0]), reverse=True)
             rows: list[Row] = [row for row, _ in zip(newest, range(limit), strict=False)]
             return [request_of(row) for row in rows]
@@ -173,8 +173,8 @@ class SqliteNode(CheckedNode):
 
     def _oldest(self, shard: Shard, flag: int) -> int | None:
         def work(table: SqliteShard) -> int | None:
-            found: int | None = table.execute(statements.OLDEST, (flag,)).fetchone()[0]
-            return found
+            oldest: int | None = table.execute(statements.OLDEST, (flag,)).fetchone()[0]
+            return oldest
 
         return self._read(shard, work, None)
 

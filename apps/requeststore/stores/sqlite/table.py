@@ -46,12 +46,12 @@ class SqliteShard:
 
     def flags(self) -> Iterator[int]:
         """Return the existing flags, each by one index seek."""
-        found: int | None = MOVING - 1
+        flag: int | None = MOVING - 1
         while True:
-            (found,) = self.execute(statements.FLAGS, (found,)).fetchone()
-            if found is None:
+            (flag,) = self.execute(statements.FLAGS, (flag,)).fetchone()
+            if flag is None:
                 return
-            yield found
+            yield flag
 
     def shorten(self) -> None:
         """Cut histories of the staged requests that have become too long."""

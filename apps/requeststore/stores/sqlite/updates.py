@@ -53,7 +53,7 @@ def take(
     step = story.written(now, HistoryStepKind.TAKEN, owner)
 
     def before(connection: sqlite3.Connection) -> None:
-        rows = ((place, one.id, one.biz, one.ts) for place, one in enumerate(entries))
+        rows = ((place, entry.id, entry.biz, entry.ts) for place, entry in enumerate(entries))
         SqliteShard(connection, shard).many(statements.STAGE_ENTRY, rows)
 
     def work(connection: sqlite3.Connection) -> list[Row]:
@@ -68,8 +68,10 @@ def take(
         return SqliteShard(connection, shard).execute(statements.TAKEN).fetchall()
 
     rows = files.writing(shard.database, work, before=before, after=after)
-    found = {row[0]: row for row in rows}
-    return [_taken(entry, found.get(entry.id), owner, deadline, cutoff, step) for entry in entries]
+    rows_by_id = {row[0]: row for row in rows}
+    return [
+        _taken(entry, rows_by_id.get(entry.id), owner, deadline, cutoff, step) for entry in entries
+    ]
 
 
 def _taken(
@@ -94,13 +96,13 @@ def finish(files: Files, shard: Shard, ends: list[Finish], owner: str, now: int)
     rows = [
         (
             place,
-            one.id,
-            one.tries,
-            one.flag,
-            one.result,
-            story.written(now, HistoryStepKind.FINISHED, owner, one.text),
+            end.id,
+            end.tries,
+            end.flag,
+            end.result,
+            story.written(now, HistoryStepKind.FINISHED, owner, end.text),
         )
-        for place, one in enumerate(ends)
+        for place, end in enumerate(ends)
     ]
     return _end(files, shard, statements.FINISH, {"now": now}, ends, rows, owner)
 
@@ -112,13 +114,13 @@ def give_back(
     rows = [
         (
             place,
-            one.id,
-            one.tries,
+            back.id,
+            back.tries,
             NEW,
             b"",
-            story.written(now, HistoryStepKind.RETURNED, owner, one.text),
+            story.written(now, HistoryStepKind.RETURNED, owner, back.text),
         )
-        for place, one in enumerate(ends)
+        for place, back in enumerate(ends)
     ]
     return _end(files, shard, statements.GIVE_BACK, {}, ends, rows, owner)
 
@@ -145,10 +147,12 @@ def _end(
     def after(connection: sqlite3.Connection, _rows: list[Row]) -> list[Row]:
         return SqliteShard(connection, shard).execute(statements.STATES).fetchall()
 
-    found = {row[0]: row for row in files.writing(shard.database, work, before=before, after=after)}
+    rows_by_id = {
+        row[0]: row for row in files.writing(shard.database, work, before=before, after=after)
+    }
     answers: list[EndCode] = []
     for end in ends:
-        row = found.get(end.id)
+        row = rows_by_id.get(end.id)
         if row is not None and row[1]:
             answers.append(EndCode.DONE)
         else:
