@@ -31,7 +31,7 @@ from yardkit.protocol import (
 )
 from yardscrapy.failures import Kind
 from yardspider.accounting import CrawlAccounting, Depths
-from yardspider.attempts import AttemptTracker
+from yardspider.attempts import AttemptTracker, Unanswered
 from yardspider.environment import RunEnvironment
 from yardspider.errors import RunFailed
 from yardspider.flights import Flight
@@ -56,13 +56,16 @@ _DEAF_SECONDS: Final = 0.5
 class ClientResult:
     """End of one download: ``result``, or ``kind`` and ``error`` without one.
 
-    ``kind`` is that of the result's failure, NONE for a response.
+    ``kind`` is that of the result's failure, NONE for a response. ``number`` and ``attempts``: of
+    the request in the messages to the agents.
     """
 
     result: DownloadResult | None
     agent: str
     error: str
     kind: Kind
+    number: int = 0
+    attempts: int = 1
 
 
 class Download:
@@ -87,9 +90,9 @@ class Download:
     def download(self) -> DownloadRequest:
         return self.request
 
-    def fail(self, kind: Kind, error: str) -> None:
+    def fail(self, kind: Kind, error: str, number: int = 0, attempts: int = 1) -> None:
         """End it without a result."""
-        self.on_done(ClientResult(None, self.agent, error, kind))
+        self.on_done(ClientResult(None, self.agent, error, kind, number, attempts))
 
 
 class _Downloads(AttemptTracker[Download]):
@@ -154,13 +157,14 @@ class _Downloads(AttemptTracker[Download]):
         self._flights.settle(flight)
         if result.failure is not FailureKind.NONE:
             self._count(result.failure)
-        flight.request.on_done(ClientResult(result, agent, result.error, result.failure))
+        flight.request.on_done(
+            ClientResult(result, agent, result.error, result.failure, flight.id, flight.attempt)
+        )
 
-    def _fail(self, flight: Flight[Download], status: int, reason: str) -> None:
+    def _fail(self, flight: Flight[Download], reason: str, kind: Unanswered) -> None:
         self._flights.settle(flight)
-        kind: Kind = "robots" if reason.startswith("refused: ") else "lost"
         self._count(kind)
-        flight.request.fail(kind, reason)
+        flight.request.fail(kind, reason, flight.id, flight.attempt)
 
     def _count(self, kind: str) -> None:
         self.failed[kind] = self.failed.get(kind, 0) + 1
@@ -173,7 +177,7 @@ class _Downloads(AttemptTracker[Download]):
         """End everything that is out or waits."""
         self.cancel()
         for flight in self._flights.unsettled():
-            self._fail(flight, 0, reason)
+            self._fail(flight, reason, "lost")
 
 
 class DownloadClient:

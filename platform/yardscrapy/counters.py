@@ -21,6 +21,9 @@ from scrapy.http import Request, Response
 from scrapy.utils.misc import load_object
 from twisted.python.failure import Failure
 
+from yardscrapy.request_rows import MIDDLEWARE, PARENT, EndedRequest, failure_kind, number_of
+from yardspider.request_log import CALLBACK, HTTP
+
 if TYPE_CHECKING:
     from scrapy.core.downloader import Downloader
     from scrapy.crawler import Crawler
@@ -39,9 +42,9 @@ class RequestEvents(Protocol):
 
     def replaced(self) -> None: ...
 
-    def failed(self, url: str, status: int, reason: str) -> None: ...
+    def failed(self, ended: EndedRequest) -> None: ...
 
-    def succeeded(self) -> None:
+    def succeeded(self, ended: EndedRequest) -> None:
         """Note a request whose items were all handed over before this call."""
 
 
@@ -49,10 +52,21 @@ class Page:
     """A response on its way through spider and pipelines.
 
     in_spider: it has reached the spider's middlewares. accepted: it has reached the callback.
-    items: yielded by the callback and not settled. exhausted: the callback has ended.
+    items: yielded by the callback and not settled, of ``yielded``. exhausted: the callback has
+    ended. error: exception of the callback.
     """
 
-    __slots__ = ("accepted", "error", "exhausted", "in_spider", "items", "request", "status", "url")
+    __slots__ = (
+        "accepted",
+        "error",
+        "exhausted",
+        "in_spider",
+        "items",
+        "request",
+        "status",
+        "url",
+        "yielded",
+    )
 
     def __init__(self, request: Request, response: Response) -> None:
         self.request = request
@@ -62,7 +76,14 @@ class Page:
         self.accepted = False
         self.exhausted = False
         self.items = 0
-        self.error = ""
+        self.yielded = 0
+        self.error: BaseException | None = None
+
+    def ended(
+        self, reason: str = "", kind: str = "", error: BaseException | None = None
+    ) -> EndedRequest:
+        """Return how its request has ended."""
+        return EndedRequest(self.request, self.url, self.status, reason, kind, error, self.yielded)
 
 
 class RequestTracker:
@@ -87,10 +108,14 @@ class RequestTracker:
             self._arrived[page] = False
         elif isinstance(result, Failure):
             error = result.value
-            if isinstance(error, IgnoreRequest) and not str(error).startswith(_FORBIDDEN):
+            is_ignored = isinstance(error, IgnoreRequest)
+            robots = is_ignored and str(error).startswith(_FORBIDDEN)
+            if is_ignored and not robots:
                 self._events.replaced()
-            else:
-                self._events.failed(request.url, 0, describe(error))
+                return
+            kind = failure_kind(request, robots=robots)
+            own = error if kind == MIDDLEWARE else None
+            self._events.failed(EndedRequest(request, request.url, 0, describe(error), kind, own))
         else:
             self._events.replaced()
 
@@ -105,9 +130,9 @@ class RequestTracker:
             if at_end or (was_seen and not in_scraper(page.request)):
                 del self._arrived[page]
                 if page.status < 400:
-                    self._events.succeeded()
+                    self._events.succeeded(page.ended())
                 else:
-                    self._events.failed(page.url, page.status, f"HTTP {page.status}")
+                    self._events.failed(page.ended(f"HTTP {page.status}", HTTP))
             else:
                 self._arrived[page] = True
 
@@ -131,7 +156,7 @@ class RequestTracker:
             return
         try:
             for found in output:
-                self._note_item(page, found)
+                self._note_output(page, found)
                 yield found
         except Exception as error:
             self._spider_failed(page, error)
@@ -146,7 +171,7 @@ class RequestTracker:
         try:
             async for found in output:
                 if page is not None:
-                    self._note_item(page, found)
+                    self._note_output(page, found)
                 yield found
         except Exception as error:
             if page is not None:
@@ -162,12 +187,15 @@ class RequestTracker:
             self._spider_failed(page, error)
 
     def _spider_failed(self, page: Page, error: BaseException) -> None:
-        page.error = page.error or describe(error)
+        page.error = page.error or error
         self._end(page)
 
-    def _note_item(self, page: Page, found: Any) -> None:
-        if not isinstance(found, Request) and is_item(found):
+    def _note_output(self, page: Page, found: Any) -> None:
+        if isinstance(found, Request):
+            found.meta[PARENT] = number_of(page.request)
+        elif is_item(found):
             page.items += 1
+            page.yielded += 1
 
     # --- items ----------------------------------------------------------------------------------
 
@@ -186,13 +214,13 @@ class RequestTracker:
     def _settle(self, page: Page) -> None:
         if not page.exhausted or page.items:
             return
-        if page.error:
-            self._events.failed(page.url, page.status, page.error)
+        if page.error is not None:
+            self._events.failed(page.ended(describe(page.error), CALLBACK, page.error))
         elif not page.accepted and not 200 <= page.status < 300:
             # Ignored by HttpErrorMiddleware.
-            self._events.failed(page.url, page.status, f"HTTP {page.status}")
+            self._events.failed(page.ended(f"HTTP {page.status}", HTTP))
         else:
-            self._events.succeeded()
+            self._events.succeeded(page.ended())
 
 
 def describe(error: BaseException | None) -> str:

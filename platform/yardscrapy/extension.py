@@ -278,7 +278,9 @@ class PlatformExtension:
         if session is None:
             raise NotConfigured("this is no run of the platform")
         keeps_files = files.keeps_files(crawler.settings)
-        report = RunReport(session.client, session.items, session.accounting, keeps_files)
+        report = RunReport(
+            session.client, session.items, session.accounting, lambda: crawler.spider, keeps_files
+        )
         if keeps_files:
             files.register_store(report.file)
         control = CrawlControl(crawler, session.client, report, Hop())

@@ -11,16 +11,21 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from yardkit.items.requests import RequestRow
 from yardkit.timers import Timers
 from yardscrapy.items import add_item, convert, drop
+from yardscrapy.request_rows import EndedRequest, row_of
 from yardspider.accounting import CrawlAccounting, Depths
 from yardspider.errors import RunFailed
 from yardspider.files import RunFile
 from yardspider.item_publisher import ItemPublisher
 from yardspider.reporter import Reporter
 from yardspider.transports.base import RunTransport
+
+if TYPE_CHECKING:
+    from scrapy import Spider
 
 # What the crawl may hand over before the other thread has taken it.
 _MOST_PENDING: Final = 10_000
@@ -52,6 +57,7 @@ class RunReport:
     """Counters, items and files of one crawl. Implements ``RequestEvents``.
 
     Args:
+        spider: returns the spider of the crawl, whose methods are the callbacks of requests.
         keeps_files: media pipelines store with the run.
     """
 
@@ -60,8 +66,10 @@ class RunReport:
         client: ReportingClient,
         items: ItemPublisher,
         accounting: CrawlAccounting,
+        spider: Callable[[], Spider | None],
         keeps_files: bool = False,
     ) -> None:
+        self._spider = spider
         self._client = client
         self._items = items
         self.accounting = accounting
@@ -83,11 +91,15 @@ class RunReport:
     def replaced(self) -> None:
         self._hand_over(self._count_open, -1)
 
-    def failed(self, url: str, status: int, reason: str) -> None:
-        self._hand_over(self._count_failed, url, status, reason)
+    def failed(self, ended: EndedRequest) -> None:
+        self._hand_over(self._count_failed, ended.url, ended.status, ended.reason, self._row(ended))
 
-    def succeeded(self) -> None:
-        self._hand_over(self._confirm)
+    def succeeded(self, ended: EndedRequest) -> None:
+        self._hand_over(self._confirm, self._row(ended))
+
+    def _row(self, ended: EndedRequest) -> RequestRow | None:
+        # Made here: the project may change the request afterwards.
+        return row_of(ended, self._spider()) if self._items.keeps_requests else None
 
     def item(self, item: Any, url: str) -> None:
         # Converted here: the project may change the item afterwards.
@@ -133,16 +145,22 @@ class RunReport:
     def _count_open(self, change: int) -> None:
         self._open += change
 
-    def _count_failed(self, url: str, status: int, reason: str) -> None:
+    def _count_failed(self, url: str, status: int, reason: str, row: RequestRow | None) -> None:
         self._open -= 1
         self.accounting.fail(url, status, reason)
+        self._put(row)
 
-    def _confirm(self) -> None:
-        self._items.after(self._count_success)
+    def _confirm(self, row: RequestRow | None) -> None:
+        self._items.after(lambda: self._count_success(row))
 
-    def _count_success(self) -> None:
+    def _count_success(self, row: RequestRow | None) -> None:
         self._open -= 1
         self.accounting.success += 1
+        self._put(row)
+
+    def _put(self, row: RequestRow | None) -> None:
+        if row is not None:
+            self._items.put_request(row)
 
     def _await_room(self, ring: Callable[[], None]) -> None:
         async def wait() -> None:
@@ -173,7 +191,9 @@ class RunReport:
     def _reporter_of_run(self) -> Reporter | None:
         transport = self._client.transport
         if self._reporter is None and transport is not None:
-            self._reporter = Reporter(transport, self.accounting, self._depths)
+            self._reporter = Reporter(
+                transport, self.accounting, self._depths, self._items.flush_requests
+            )
         return self._reporter
 
     def _depths(self) -> Depths:

@@ -17,6 +17,7 @@ from yardkit.protocol import DownloadResult, FailureKind, header_pairs
 from yardscrapy import texts
 from yardscrapy.client import ClientResult
 from yardscrapy.failures import failure
+from yardscrapy.request_rows import note_download
 
 # Under the name that projects filter their logs by.
 log = logging.getLogger("scrapy.core.downloader.handlers.http11")
@@ -45,6 +46,7 @@ class ResponseMaker:
         """Return the response to a request for ``url``. Raises the exception of a failure."""
         if answer.agent:
             request.meta[AGENT] = answer.agent
+        note_download(request, answer)
         result = answer.result
         if result is None or not result.status:
             if answer.kind == "robots":

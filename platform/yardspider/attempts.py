@@ -6,7 +6,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from yardkit.protocol import Dispatched, DownloadsHeld, DownloadsRefused, RequestItem, Skipped
 from yardspider.accounting import CrawlAccounting
@@ -19,6 +19,8 @@ from yardspider.watch import AgentWatch
 log = logging.getLogger("yardspider")
 
 R = TypeVar("R", bound=Sendable)
+# Why a request has no answer: robots.txt forbids it, or neither center nor agents answered.
+Unanswered: TypeAlias = Literal["robots", "lost"]
 
 
 class AttemptTracker(ABC, Generic[R]):
@@ -74,8 +76,8 @@ class AttemptTracker(ABC, Generic[R]):
     # --- for the owner --------------------------------------------------------------------------
 
     @abstractmethod
-    def _fail(self, flight: Flight[R], status: int, reason: str) -> None:
-        """End a request as failed."""
+    def _fail(self, flight: Flight[R], reason: str, kind: Unanswered) -> None:
+        """End a request without an answer as failed."""
 
     def _lost_retries(self, flight: Flight[R]) -> int:
         """Return how many attempts may have no answer, or no agent."""
@@ -160,7 +162,7 @@ class AttemptTracker(ABC, Generic[R]):
             if flight is not None:
                 self._account(flight, attempt)
                 self._accounting.refused += 1
-                self._fail(flight, 0, f"refused: {answer.reason}")
+                self._fail(flight, f"refused: {answer.reason}", "robots")
 
     def _skipped(self, number: int, attempt: int, reason: str, now: float) -> None:
         flight = self._flights.find_out(number, attempt)
@@ -182,7 +184,7 @@ class AttemptTracker(ABC, Generic[R]):
         """Retry a request that no agent took, with growing delays: an agent may be starting."""
         flight.timeouts += 1
         if flight.timeouts > self._lost_retries(flight):
-            self._fail(flight, 0, f"{reason}, tried {flight.attempt} times")
+            self._fail(flight, f"{reason}, tried {flight.attempt} times", "lost")
             return
         flight.skipped = True
         delay = min(2.0 ** min(flight.timeouts - 1, 10), self._settings.request_timeout_seconds)
@@ -220,7 +222,7 @@ class AttemptTracker(ABC, Generic[R]):
                 )
                 log.error("request failed, neither center nor agents answered: %s", reason)
                 self._accounting.unanswered += 1
-                self._fail(flight, 0, reason)
+                self._fail(flight, reason, "lost")
         if again:
             self._transport.send(again)
         self._flights.wake(listening)

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
+from yardkit.items.requests import RequestRow
 from yardspider.accounting import CrawlAccounting
 from yardspider.callbacks import (
     callback_name,
@@ -20,6 +21,7 @@ from yardspider.dispatcher import RequestDispatcher
 from yardspider.errors import RunFailed
 from yardspider.outputs import ItemSink
 from yardspider.request import Request
+from yardspider.request_log import CALLBACK, RequestFailure, RequestLog
 from yardspider.response import Response
 from yardspider.seeds.client import RunSeeds
 from yardspider.seeds.seed import Seed
@@ -53,6 +55,7 @@ class Caller:
         chained: bool,
         ring: Callable[[], None],
     ) -> None:
+        self._log = RequestLog(spider, items)
         self._spider = spider
         self._dispatcher = dispatcher
         self._seed_client = seed_client
@@ -109,7 +112,8 @@ class Caller:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a spider's code: its request fails
             self._callback_failed(callback, error, response)
         else:
-            self._stored(self._items.taken > before, lambda: self._succeeded(request))
+            row = self._log.succeeded(response)
+            self._stored(self._items.taken > before, lambda: self._succeeded(request, row))
         finally:
             self._took(began)
 
@@ -121,7 +125,8 @@ class Caller:
         try:
             await self._emit_waited(result, response, response.request.seed)
             # Items of other callbacks may be among those since it began; their confirm is near.
-            self._items.after(lambda: self._succeeded(response.request))
+            request, row = response.request, self._log.succeeded(response)
+            self._items.after(lambda: self._succeeded(request, row))
         except RunFailed as failure:
             self.failure = failure
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as in call
@@ -136,8 +141,9 @@ class Caller:
         else:
             work()
 
-    def _succeeded(self, request: Request) -> None:
+    def _succeeded(self, request: Request, row: RequestRow | None) -> None:
         self._accounting.success += 1
+        self._log.put(row)
         if request.seed is not None:
             self._seed_client.settled(request.seed)
 
@@ -145,12 +151,17 @@ class Caller:
         reason = describe_error(f"callback {callback_name(callback)}", error, callback)
         log.error("%s for %s", reason, response.request.url)
         self._accounting.fail(response.request.url, response.status, reason)
-        self.request_failed(response.request, reason)
+        elapsed_ms = response.elapsed * 1000
+        self.request_failed(
+            response.request,
+            RequestFailure(reason, CALLBACK, response.status, response.agent, elapsed_ms, error),
+        )
 
-    def request_failed(self, request: Request, reason: str) -> None:
-        """Report a failed request to its seed."""
+    def request_failed(self, request: Request, failure: RequestFailure) -> None:
+        """Report a failed request to the platform and to its seed."""
+        self._log.failed(request, failure)
         if request.seed is not None:
-            self._seed_client.settled(request.seed, f"{reason} ({request.url})")
+            self._seed_client.settled(request.seed, f"{failure.reason} ({request.url})")
 
     # --- seeds --------------------------------------------------------------------------------
 
@@ -233,8 +244,10 @@ class Caller:
                 find_callback(self._spider, output.callback)
             if output.depth is None:
                 output.depth = 0 if response is None else (response.request.depth or 0) + 1
-            if response is not None and self._chained:
-                output.agent = response.agent
+            if response is not None:
+                output.parent = response.request.number
+                if self._chained:
+                    output.agent = response.agent
             output.seed = None if output.detached else seed
             if self._dispatcher.enqueue(output) and output.seed is not None:
                 output.seed.open += 1
@@ -242,6 +255,8 @@ class Caller:
             url = "" if response is None else response.url
             self._items.add(output, url)
             self._accounting.take_item(output)
+            if response is not None:
+                response.request.items += 1
         elif isinstance(output, Seed):
             self._seed_client.found(output, seed)
         else:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 
 from yardkit.protocol import DownloadResult, DownloadResults, RequestItem
 from yardspider.accounting import CrawlAccounting, Depths
-from yardspider.attempts import AttemptTracker
+from yardspider.attempts import AttemptTracker, Unanswered
 from yardspider.flights import Flight
 from yardspider.judge import ResponseVerdict, VerdictKind, judge
 from yardspider.pace import CrawlPace
 from yardspider.request import Request
+from yardspider.request_log import RequestFailure
 from yardspider.response import Response
 from yardspider.scheduler import Scheduler
 from yardspider.settings import SpiderSettings
@@ -28,7 +29,7 @@ class RequestDispatcher(AttemptTracker[Request]):
     Args:
         is_success: the spider's judgement of an answer.
         pace: concurrency and speed; from the settings unless given.
-        on_failed: called with each failed request and the reason.
+        on_failed: called with each failed request.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class RequestDispatcher(AttemptTracker[Request]):
         is_success: Callable[[Response], bool],
         *,
         pace: CrawlPace | None = None,
-        on_failed: Callable[[Request, str], None] | None = None,
+        on_failed: Callable[[Request, RequestFailure], None] | None = None,
     ) -> None:
         super().__init__(settings, transport, accounting)
         self._pace = pace or CrawlPace(settings)
@@ -89,6 +90,7 @@ class RequestDispatcher(AttemptTracker[Request]):
             elif self._may_begin():
                 request = self._scheduler.pop()
                 flight = flights.open(request, request.agent)
+                request.number = flight.id
                 accounting.sent += 1
             else:
                 break
@@ -139,25 +141,31 @@ class RequestDispatcher(AttemptTracker[Request]):
         accounting.bytes_received += len(result.body)
         if result.status == 200 and verdict.response is not None and verdict.response.is_page:
             accounting.pages += 1
+        flight.request.received = len(result.body)
         if success:
-            self._flights.settle(flight)
+            self._settle(flight)
             return verdict.response
         if verdict.judgement is VerdictKind.RETRY:
-            self._retry(flight, verdict, result.status, now)
+            self._retry(flight, verdict, result, agent, now)
         elif verdict.judgement is VerdictKind.LOST:
             self._lost(flight, verdict.reason, now)
         else:
-            self._fail(flight, result.status, verdict.reason)
+            self._end(flight, _failure(verdict, result, agent))
         return None
 
     def _retry(
-        self, flight: Flight[Request], verdict: ResponseVerdict, status: int, now: float
+        self,
+        flight: Flight[Request],
+        verdict: ResponseVerdict,
+        result: DownloadResult,
+        agent: str,
+        now: float,
     ) -> None:
         own = flight.request.download_retries
         flight.downloads += 1
         if flight.downloads > (self._settings.download_retries if own is None else own):
             times = f", tried {flight.attempt} times" if flight.attempt > 1 else ""
-            self._fail(flight, status, verdict.reason + times)
+            self._end(flight, _failure(verdict, result, agent, times))
             return
         delay = self._settings.retry_delay_seconds * 2 ** min(flight.downloads - 1, 10)
         delay = min(delay, _LONGEST_RETRY_SECONDS)
@@ -167,11 +175,18 @@ class RequestDispatcher(AttemptTracker[Request]):
         own = flight.request.timeout_retries
         return self._settings.request_timeout_retries if own is None else own
 
-    def _fail(self, flight: Flight[Request], status: int, reason: str) -> None:
-        self._flights.settle(flight)
-        self._accounting.fail(flight.request.url, status, reason)
+    def _fail(self, flight: Flight[Request], reason: str, kind: Unanswered) -> None:
+        self._end(flight, RequestFailure(reason, kind))
+
+    def _end(self, flight: Flight[Request], failure: RequestFailure) -> None:
+        self._settle(flight)
+        self._accounting.fail(flight.request.url, failure.status, failure.reason)
         if self._on_failed is not None:
-            self._on_failed(flight.request, reason)
+            self._on_failed(flight.request, failure)
+
+    def _settle(self, flight: Flight[Request]) -> None:
+        self._flights.settle(flight)
+        flight.request.attempts = flight.attempt
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -188,3 +203,11 @@ class RequestDispatcher(AttemptTracker[Request]):
             has_room = self._flights.active < self._pace.room - busy
             times.append(self._send_at if has_room else self._pace.grows_at)
         return min(times, default=None)
+
+
+def _failure(
+    verdict: ResponseVerdict, result: DownloadResult, agent: str, times: str = ""
+) -> RequestFailure:
+    return RequestFailure(
+        verdict.reason + times, verdict.kind, result.status, agent, result.elapsed_ms, verdict.error
+    )

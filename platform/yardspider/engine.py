@@ -95,7 +95,7 @@ class CrawlEngine:
             self.accounting,
             spider.is_success,
             pace=self._pace,
-            on_failed=lambda request, reason: self._caller.request_failed(request, reason),
+            on_failed=lambda request, failure: self._caller.request_failed(request, failure),
         )
         self._caller = Caller(
             spider,
@@ -109,7 +109,7 @@ class CrawlEngine:
         self._resources = Resources(pools)
         items.connect(transport, self._alarm.ring)
         self._equip(spider)
-        self._reporter = Reporter(transport, self.accounting, self._depths)
+        self._reporter = Reporter(transport, self.accounting, self._depths, items.flush_requests)
         self._feeder: asyncio.Task[None] | None = None
         self._receiver: asyncio.Task[Sequence[Answer]] | None = None
         self._allocating: asyncio.Task[Any] | None = None
@@ -199,7 +199,7 @@ class CrawlEngine:
         reason = "" if failure is None else str(failure)
         if self._stop_by is not None:
             state, reason = "stopped", self._stop_reason
-            if self._items.unconfirmed:
+            if self._items.unconfirmed and failure is not None:
                 reason = f"{reason}; {failure}"
         elif failure is None and self.accounting.total and not self.accounting.success:
             state, reason = "failed", self._nothing_succeeded()

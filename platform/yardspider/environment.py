@@ -28,7 +28,8 @@ class RunEnvironment:
     arguments: of the job, by name. settings: changes to the spider's ``SpiderSettings``.
     topic: routing key of commands (pause, resume, exit); "" without commands.
     frontier: id of the frontier whose seeds the run may add, lease and finish; 0 for none. pools:
-    id of the project whose resources it may lease; 0 for none.
+    id of the project whose resources it may lease; 0 for none. keeps_requests: the platform stores
+    the rows of ended requests.
     """
 
     run: int
@@ -45,6 +46,7 @@ class RunEnvironment:
     frontier_token: str = ""
     pools: int = 0
     pools_token: str = ""
+    keeps_requests: bool = False
 
 
 def on_platform(environ: Mapping[str, str]) -> bool:
@@ -80,6 +82,7 @@ def read_run(environ: Mapping[str, str]) -> RunEnvironment:
         frontier_token=env.secret("CRAWLYARD_FRONTIER_TOKEN") if frontier else "",
         pools=pools,
         pools_token=env.secret("CRAWLYARD_POOLS_TOKEN") if pools else "",
+        keeps_requests=env.bool("CRAWLYARD_KEEPS_REQUESTS", False),
     )
 
 

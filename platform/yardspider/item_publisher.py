@@ -7,6 +7,7 @@ was yielded is stored in the end even if this process dies.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,7 +17,8 @@ from typing import Any, Protocol
 from yardkit import failpoints, topology
 from yardkit.bridge import in_daemon_thread
 from yardkit.broker import Outgoing
-from yardkit.items.batches import pack
+from yardkit.items.batches import encode_line, pack
+from yardkit.items.requests import RequestRow
 from yardkit.protocol import BATCH_BYTES, BATCH_ITEMS, FileChunk, ItemBatch, encode
 from yardspider.environment import RunEnvironment
 from yardspider.errors import RunFailed
@@ -24,6 +26,8 @@ from yardspider.files import RunFile
 from yardspider.item_lines import ItemEncoder
 from yardspider.outputs import ItemFile
 from yardspider.settings import SpiderSettings
+
+log = logging.getLogger("yardspider")
 
 
 class Publishing(Protocol):
@@ -73,8 +77,59 @@ class _Numbers:
             self.confirmed = self._sent.popleft().last
 
 
+class _LineStream:
+    """Lines of one producer: numbered, and published in batches.
+
+    Args:
+        publish: called with each batch, the stream's numbers and the lines that it holds.
+    """
+
+    def __init__(
+        self, producer: str, run: RunEnvironment, publish: Callable[[bytes, _Numbers, _Sent], None]
+    ) -> None:
+        self._producer = producer
+        self._run = run
+        self._publish = publish
+        self._lines: list[bytes] = []
+        self.bytes = 0
+        self.numbers = _Numbers()
+
+    def add(self, line: bytes) -> None:
+        """Take a line; it waits for others to be sent with it."""
+        if self._lines and (
+            len(self._lines) >= BATCH_ITEMS or self.bytes + len(line) > BATCH_BYTES
+        ):
+            self.flush()
+        self._lines.append(line)
+        self.bytes += len(line)
+        self.numbers.last += 1
+
+    def flush(self) -> None:
+        """Publish what waits."""
+        if not self._lines:
+            return
+        lines, raw_bytes = pack(self._lines)
+        batch = ItemBatch(
+            producer=self._producer,
+            boot=self._run.incarnation,
+            first=self.numbers.last - len(self._lines) + 1,
+            count=len(self._lines),
+            lines=lines,
+            raw_bytes=raw_bytes,
+            at=time.time(),
+            token=self._run.token,
+        )
+        self._lines, self.bytes = [], 0
+        failpoints.hit("spider.before_items")
+        self._publish(encode(batch), self.numbers, self.numbers.send())
+        failpoints.hit("spider.after_items")
+
+
 class ItemPublisher:
     """Sink of one execution of a run.
+
+    Rows of requests are sent after the items of the requests, and nothing waits for their confirm
+    but the end of the run.
 
     Args:
         dropped: counts items that are given up, by reason; shared with the accounting.
@@ -90,15 +145,17 @@ class ItemPublisher:
     ) -> None:
         self._run = run
         self._producer = f"run:{run.run}"
+        self.keeps_requests = run.keeps_requests
         self._most_items = settings.unconfirmed_items
         self._most_bytes = settings.unconfirmed_bytes
         self._encoder = ItemEncoder(dropped)
         self._copy = copy
         self._transport: Publishing | None = None
         self._ring: Callable[[], None] = lambda: None
-        self._lines: list[bytes] = []
-        self._line_bytes = 0
-        self._items = _Numbers()
+        self._item_lines = _LineStream(self._producer, run, self._publish)
+        self._request_lines = _LineStream(f"requests:{run.run}", run, self._publish)
+        self._items = self._item_lines.numbers
+        self._requests = self._request_lines.numbers
         self._files = _Numbers()
         # Of messages that are not confirmed, and of files that are too large for one message.
         self._bytes = 0
@@ -123,37 +180,22 @@ class ItemPublisher:
             return
         if self._copy is not None:
             self._copy.add(item, url)
-        if self._lines and (
-            len(self._lines) >= BATCH_ITEMS or self._line_bytes + len(line) > BATCH_BYTES
-        ):
-            self._send_lines()
-        self._lines.append(line)
-        self._line_bytes += len(line)
-        self._items.last += 1
+        self._item_lines.add(line)
+
+    def put_request(self, row: RequestRow) -> None:
+        """Add the row of an ended request."""
+        self._request_lines.add(encode_line("", row))
 
     def flush(self) -> None:
         """Publish what waits, without waiting for the confirm."""
         if self._copy is not None:
             self._copy.flush()
-        if self._lines:
-            self._send_lines()
+        self._item_lines.flush()
+        self._request_lines.flush()
 
-    def _send_lines(self) -> None:
-        lines, raw_bytes = pack(self._lines)
-        batch = ItemBatch(
-            producer=self._producer,
-            boot=self._run.incarnation,
-            first=self._items.last - len(self._lines) + 1,
-            count=len(self._lines),
-            lines=lines,
-            raw_bytes=raw_bytes,
-            at=time.time(),
-            token=self._run.token,
-        )
-        self._lines, self._line_bytes = [], 0
-        failpoints.hit("spider.before_items")
-        self._publish(encode(batch), self._items, self._items.send())
-        failpoints.hit("spider.after_items")
+    def flush_requests(self) -> None:
+        """Publish the rows of requests that wait."""
+        self._request_lines.flush()
 
     # --- files ----------------------------------------------------------------------------------
 
@@ -216,14 +258,14 @@ class ItemPublisher:
 
     @property
     def unconfirmed(self) -> int:
-        """Number of items and files that are not confirmed."""
-        return self._items.unconfirmed + self._files.unconfirmed
+        """Number of items, files and rows of requests that are not confirmed."""
+        return self._items.unconfirmed + self._files.unconfirmed + self._requests.unconfirmed
 
     @property
     def crowded(self) -> bool:
         """Whether callbacks must wait for confirms."""
         return (
-            self._bytes + self._line_bytes + self._unsent_bytes > self._most_bytes
+            self._bytes + self._item_lines.bytes + self._unsent_bytes > self._most_bytes
             or self._items.unconfirmed > self._most_items
         )
 
@@ -234,7 +276,7 @@ class ItemPublisher:
 
     def after(self, work: Callable[[], None]) -> None:
         """Call ``work`` once everything that was taken so far is confirmed."""
-        if self.unconfirmed:
+        if self._items.unconfirmed or self._files.unconfirmed:
             self._waiting.append((self._items.last, self._files.last, work))
         else:
             work()
@@ -260,8 +302,10 @@ class ItemPublisher:
             file.close()
         if self._copy is not None:
             self._copy.close()
-        if self.unconfirmed:
-            items, files = self._items.unconfirmed, self._files.unconfirmed
+        items, files = self._items.unconfirmed, self._files.unconfirmed
+        if self._requests.unconfirmed:
+            log.warning("rows of %d requests were not confirmed", self._requests.unconfirmed)
+        if items or files:
             lost = f"{items} items and {files} files" if files else f"{items} items"
             raise RunFailed(f"{lost} were not confirmed by the broker within {limit_seconds:g} s")
 

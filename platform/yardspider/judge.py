@@ -30,12 +30,15 @@ class ResponseVerdict(NamedTuple):
     """Judgement of one answer.
 
     ``response``: set when there was an HTTP status. ``wait_seconds``: what the server asked for.
+    ``kind``: of a failure, as in ``RequestRow``. ``error``: what ``is_success`` raised.
     """
 
     judgement: VerdictKind
     reason: str = ""
     response: Response | None = None
     wait_seconds: float = 0.0
+    kind: str = "http"
+    error: BaseException | None = None
 
 
 def judge(
@@ -46,9 +49,9 @@ def judge(
         reason = f"{result.failure.value}: {result.error}" if result.error else result.failure.value
         if result.failure is FailureKind.DOWNLOADER_MISSING:
             return ResponseVerdict(VerdictKind.LOST, reason)
-        if result.failure in RETRYABLE_FAILURES:
-            return ResponseVerdict(VerdictKind.RETRY, reason)
-        return ResponseVerdict(VerdictKind.FAILED, reason)
+        retries = result.failure in RETRYABLE_FAILURES
+        judgement = VerdictKind.RETRY if retries else VerdictKind.FAILED
+        return ResponseVerdict(judgement, reason, kind=result.failure.value)
     response = Response(
         final_url(request.url, result.url),
         request=request,
@@ -67,7 +70,11 @@ def judge(
         success = is_success(response)
     except Exception as error:  # noqa: BLE001 - a spider's code: it fails this request only
         return ResponseVerdict(
-            VerdictKind.FAILED, describe_error("is_success", error, is_success), response
+            VerdictKind.FAILED,
+            describe_error("is_success", error, is_success),
+            response,
+            kind="callback",
+            error=error,
         )
     if success:
         return ResponseVerdict(VerdictKind.SUCCESS, "", response)

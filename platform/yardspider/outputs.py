@@ -12,6 +12,7 @@ from typing import IO, Any, Protocol, Self
 
 import msgspec
 
+from yardkit.items.requests import RequestRow
 from yardspider.errors import RunFailed
 from yardspider.files import FileSink, RunFile
 from yardspider.item_lines import ItemEncoder
@@ -27,9 +28,17 @@ class ItemSink(FileSink, Protocol):
     """Destination of items and files.
 
     ``failure``: why the run cannot go on.
+    ``keeps_requests``: whether the rows of ended requests are kept.
     """
 
     failure: RunFailed | None
+    keeps_requests: bool
+
+    def put_request(self, row: RequestRow) -> None:
+        """Take the row of an ended request; it is stored after the items taken before."""
+
+    def flush_requests(self) -> None:
+        """Send the rows that wait."""
 
     def add(self, item: dict[str, Any], url: str = "") -> None:
         """Take an item found on the page ``url``.
@@ -74,6 +83,7 @@ class StoredAtOnce:
         self._has_warned = False
 
     failure: RunFailed | None = None
+    keeps_requests = False
     crowded = False
     unconfirmed = 0
     waiting = 0
@@ -86,6 +96,12 @@ class StoredAtOnce:
 
     def after(self, work: Callable[[], None]) -> None:
         work()
+
+    def put_request(self, row: RequestRow) -> None:
+        pass
+
+    def flush_requests(self) -> None:
+        pass
 
     def put_file(self, file: RunFile) -> None:
         file.close()

@@ -26,11 +26,17 @@ class Reporter:
 
     Args:
         depths: returns the current queue depths.
+        before: called before each message: sends the rows of the requests that it counts.
     """
 
     def __init__(
-        self, transport: RunTransport, accounting: CrawlAccounting, depths: Callable[[], Depths]
+        self,
+        transport: RunTransport,
+        accounting: CrawlAccounting,
+        depths: Callable[[], Depths],
+        before: Callable[[], None],
     ) -> None:
+        self._before = before
         self._transport = transport
         self._accounting = accounting
         self._depths = depths
@@ -84,6 +90,7 @@ class Reporter:
 
     def _message(self, *, final: bool) -> RunCounters:
         self._seq += 1
+        self._before()
         return self._accounting.snapshot(
             run=self._transport.run,
             incarnation=self._transport.incarnation,

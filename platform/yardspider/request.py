@@ -54,7 +54,9 @@ class Request:
         timeout_retries, download_retries: instead of the spider's settings.
 
     ``agent`` is the one that must fetch it, where the run's policy is "chained"; ``seed`` the seed
-    it belongs to, if any. Both are the engine's.
+    it belongs to, if any; ``number`` counts the sent requests from 1, ``parent`` is that of the
+    page it was made from; ``attempts``, ``received`` (bytes) and ``items`` are what has come of it.
+    All of these are the engine's.
 
     Raises:
         ValueError: the URL is malformed or neither http nor https (the text names it), method or
@@ -63,6 +65,7 @@ class Request:
 
     __slots__ = (
         "agent",
+        "attempts",
         "body",
         "callback",
         "depth",
@@ -71,10 +74,14 @@ class Request:
         "download_retries",
         "headers",
         "host",
+        "items",
         "max_bytes",
         "meta",
         "method",
+        "number",
+        "parent",
         "priority",
+        "received",
         "seed",
         "timeout_retries",
         "timeout_seconds",
@@ -115,6 +122,11 @@ class Request:
         self.detached = detached
         self.agent = ""
         self.seed: SeedTask | None = None
+        self.number = 0
+        self.parent = 0
+        self.attempts = 0
+        self.received = 0
+        self.items = 0
         if not HTTP_TOKEN.fullmatch(self.method):
             raise ValueError(f"{method!r} is no HTTP method, in the request for {url!r}")
         if len(self.body) > MAX_CONTENT_BYTES:

@@ -13,6 +13,7 @@ from scrapy import signals
 from scrapy.utils.project import get_project_settings
 
 from yardscrapy import counters
+from yardscrapy.request_rows import EndedRequest
 
 
 class Recorder:
@@ -31,13 +32,13 @@ class Recorder:
         self.open -= 1
         self.counts["replaced"] += 1
 
-    def succeeded(self) -> None:
+    def succeeded(self, ended: EndedRequest) -> None:
         self.open -= 1
         self.counts["succeeded"] += 1
 
-    def failed(self, url: str, status: int, reason: str) -> None:
+    def failed(self, ended: EndedRequest) -> None:
         self.open -= 1
-        self.failures.append((url, status, reason))
+        self.failures.append((ended.url, ended.status, ended.reason))
 
 
 recorder = Recorder()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from yardkit import topology
@@ -40,6 +41,8 @@ class ItemCenter(FakeCenter):
         super().__init__(pages)
         self.seconds = seconds
         self.messages: list[ItemBatch | FileChunk] = []
+        # Of ended requests, in the order of their end.
+        self.rows: list[dict[str, Any]] = []
         self.open_bytes = 0
         self.most_open_bytes = 0
         self.open: list[Callable[[], None]] = []
@@ -54,7 +57,12 @@ class ItemCenter(FakeCenter):
             assert outgoing.mandatory
             message = decode(outgoing.body)
             assert isinstance(message, ItemBatch | FileChunk)
-            assert (message.producer, message.boot, message.token) == ("run:7", "b1", "r1.token")
+            assert (message.boot, message.token) == ("b1", "r1.token")
+            if message.producer == "requests:7" and isinstance(message, ItemBatch):
+                assert message.first == len(self.rows) + 1
+                self.rows += [item.data for item in read_batch(message)]
+                continue
+            assert message.producer == "run:7"
             self.messages.append(message)
         size = sum(len(outgoing.body) for outgoing in messages)
         self.open_bytes += size
@@ -98,10 +106,12 @@ class ItemRun:
         center: ItemCenter,
         settings: SpiderSettings | None = None,
         frontier: MemoryFrontier | None = None,
+        keeps_requests: bool = False,
     ) -> None:
         settings = settings or spider.settings
         self.accounting = CrawlAccounting()
-        self.sink = ItemPublisher(RUN, settings, self.accounting.dropped)
+        run = replace(RUN, keeps_requests=keeps_requests)
+        self.sink = ItemPublisher(run, settings, self.accounting.dropped)
         if frontier is not None:
             frontier.use_clock(center.clock.milliseconds)
         self.engine = CrawlEngine(
@@ -120,10 +130,13 @@ def item_run(
     center: ItemCenter,
     settings: SpiderSettings | None = None,
     frontier: MemoryFrontier | None = None,
+    *,
+    keeps_requests: bool = False,
 ) -> CrawlOutcome:
     """Run to the end; nothing is left open."""
 
     async def run() -> CrawlOutcome:
-        return await ItemRun(spider(), center, settings, frontier).engine.run()
+        made = ItemRun(spider(), center, settings, frontier, keeps_requests)
+        return await made.engine.run()
 
     return asyncio.run(run())

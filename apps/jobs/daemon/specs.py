@@ -99,6 +99,7 @@ def _platform(run: Run, in_container: bool) -> dict[str, str]:
         "CRAWLYARD_POLICY": job.policy,
         "CRAWLYARD_AGENTS": str(job.agents),
         "CRAWLYARD_TOPIC": run.topic,
+        "CRAWLYARD_KEEPS_REQUESTS": "1",
         "CRAWLYARD_PROJECT": job.project.slug,
         "CRAWLYARD_JOB": job.name,
         **_seeds(job),

@@ -34,7 +34,7 @@ class ReadItem(msgspec.Struct, gc=False):
     reason: str = ""
 
 
-def encode_line(url: str, item: dict[str, Any]) -> bytes:
+def encode_line(url: str, item: dict[str, Any] | msgspec.Struct) -> bytes:
     """Return the line of an item. Raises ``TypeError`` or ``ValueError`` if it is not JSON.
 
     Half surrogate pairs, which UTF-8 cannot hold, become question marks; NaN and infinity null.
