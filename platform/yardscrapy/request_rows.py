@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 import msgspec
 from scrapy import Request, Spider
 
-from yardkit.items.requests import RequestOutcome, RequestRow, generalized, saved
+from yardkit.items.requests import RequestOutcome, RequestRow, saved
 from yardkit.protocol import FailureKind
 from yardscrapy.client import ClientResult
 from yardspider.callbacks import callback_name
-from yardspider.request_log import HTTP, ROBOTS, described
+from yardspider.request_log import ROBOTS, described, failure_group
 
 # Keys of ``Request.meta``: what the last download was, and the number of the request whose page the
 # request was made from.
@@ -91,7 +91,7 @@ def row_of(ended: EndedRequest, spider: Spider | None) -> RequestRow:
     )
     if kind:
         row.kind, row.error = kind, ended.reason
-        row.group = ended.reason if kind == HTTP else f"{kind}: {generalized(ended.reason)}"
+        row.group = failure_group(kind, ended.reason)
         if ended.error is not None:
             row.group, row.traceback = described(ended.error)
         row.request, row.not_saved = _saved(request, spider)

@@ -71,10 +71,8 @@ class RequestLog:
         row.kind, row.error = failure.kind, failure.reason
         if failure.error is not None:
             row.group, row.traceback = described(failure.error)
-        elif failure.kind == HTTP:
-            row.group = failure.reason.partition(", tried ")[0]
         else:
-            row.group = f"{failure.kind}: {generalized(failure.reason)}"
+            row.group = failure_group(failure.kind, failure.reason)
         row.request, row.not_saved = self._saved(request)
         row.limit()
         self._sink.put_request(row)
@@ -116,6 +114,15 @@ class RequestLog:
             if getattr(callback, "__self__", None) is not self._spider:
                 return msgspec.UNSET, f"its callback {name} is no method of the spider"
         return saved(_values(request, name))
+
+
+def failure_group(kind: str, reason: str) -> str:
+    """Return the group of a failure that no code of the spider has raised."""
+    # As often as it was tried, the cause is the same.
+    cause = reason.partition(", tried ")[0]
+    if kind == HTTP:
+        return cause
+    return f"{kind}: {generalized(cause).removeprefix(f'{kind}: ')}"
 
 
 def described(error: BaseException) -> tuple[str, str]:

@@ -66,6 +66,7 @@ class Reported:
     items: list[dict[str, Any]] = field(default_factory=list)
     counters: list[RunCounters] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
+    requests: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def last(self) -> RunCounters:
@@ -107,9 +108,11 @@ class Watcher:
 
     def _note(self, message: Any) -> None:
         if isinstance(message, ItemBatch | FileChunk):
-            run = int(message.producer.removeprefix("run:"))
-            reported = self.runs.setdefault(run, Reported())
-            if isinstance(message, ItemBatch):
+            kind, _, run = message.producer.partition(":")
+            reported = self.runs.setdefault(int(run), Reported())
+            if isinstance(message, ItemBatch) and kind == "requests":
+                reported.requests += [item.data for item in read_batch(message)]
+            elif isinstance(message, ItemBatch):
                 reported.items += [item.data for item in read_batch(message)]
             else:
                 before = reported.files.get(message.name, b"") if message.part else b""
@@ -159,6 +162,7 @@ def started(
 ) -> Iterator[PlatformRun]:
     """Start ``yardscrapy crawl`` as the platform does; end it by force at the end of the block."""
     folder.mkdir(parents=True, exist_ok=True)
+    environment = {"CRAWLYARD_KEEPS_REQUESTS": "1", **environment}
     of_run = platform.run(CRAWLYARD_RUN_DIR=str(folder), **environment)
     with (folder / "log.txt").open("w") as log:
         process = subprocess.Popen(

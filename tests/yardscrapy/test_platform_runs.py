@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,7 +83,7 @@ def test_items_equal_those_of_plain_scrapy(
     assert reported.last.stats["finish_reason"] == "finished"
 
 
-@pytest.mark.covers("SC.1", "SC.6")
+@pytest.mark.covers("SC.1", "SC.6", "OB.3")
 def test_each_request_and_item_has_one_outcome(
     platform: ScrapyPlatform, watcher: Watcher, python: str, tmp_path: Path, site: MarketSite
 ) -> None:
@@ -107,6 +108,30 @@ def test_each_request_and_item_has_one_outcome(
     assert last.dropped == {"no price": 1, "an exception in an item pipeline: KeyError: 'price'": 1}
     # Two kinds of the path's attempts: /flaky took three.
     assert site.asked["/flaky"] == 3
+    assert_rows(watcher.of(run.run).requests, last)
+
+
+def assert_rows(requests: list[dict[str, Any]], last: RunCounters) -> None:
+    """One row for each ended request, with what has come of it."""
+    assert len(requests) == last.success + last.failed
+    rows = {row["url"].rpartition("/")[2]: row for row in requests}
+    login = rows["login"]
+    # Two items of the page are dropped by pipelines.
+    assert (login["outcome"], login["items"], login["status"]) == ("success", 2, 200)
+    assert "parent" not in login
+    assert rows["flaky"]["attempts"] == 3
+    assert {rows[name]["parent"] for name in ("flaky", "gone", "broken")} == {login["id"]}
+    assert {rows[name]["callback"] for name in ("flaky", "gone")} == {"page"}
+    broken = rows["broken"]
+    assert (broken["kind"], broken["items"]) == ("callback", 1)
+    assert broken["group"].startswith("ValueError: a bug of the spider (visits.py:")
+    assert "raise ValueError" in broken["traceback"]
+    assert (rows["gone"]["kind"], rows["gone"]["group"]) == ("http", "HTTP 404")
+    assert (rows["closed"]["kind"], rows["closed"]["attempts"]) == ("refused", 3)
+    saved = rows["gone?errback"]["request"]
+    assert (saved["callback"], saved["errback"], saved["method"]) == ("page", "failed", "GET")
+    assert not any(name.startswith("crawlyard") for name in saved["meta"])
+    assert "request" not in login
 
 
 @pytest.mark.covers("SC.1")

@@ -66,7 +66,6 @@ def rows_of(spider: type[Spider], pages: Any, **options: Any) -> dict[str, dict[
     outcome = item_run(spider, center, keeps_requests=True, **options)
     assert outcome.state == "exited"
     assert len(center.rows) == outcome.counters.success + outcome.counters.failed
-    assert {row["outcome"] == "success" for row in center.rows} <= {True, False}
     rows = {row["url"].rpartition("/")[2]: row for row in center.rows}
     assert len(rows) == len(center.rows)
     return rows
@@ -104,7 +103,7 @@ def test_each_ended_request_has_a_row_with_what_came_of_it() -> None:
     }
     assert (rows["gone"]["status"], rows["gone"]["bytes"]) == (404, 9)
     assert rows["gone"]["group"] == "HTTP 404"
-    assert rows["dead"]["group"] == "dns: dns: no address of shop …"
+    assert rows["dead"]["group"] == "dns: no address of shop …"
 
 
 def test_a_failed_callback_leaves_its_traceback_and_a_group_without_values() -> None:
@@ -188,9 +187,12 @@ def test_requests_of_seeds_are_opened_again_with_their_seed() -> None:
         def requests(self, seed: Any) -> Iterator[Request]:
             yield Request(f"http://shop/{seed.data}")
 
-    rows = rows_of(Seeds, {"http://shop/a": "page"}, frontier=MemoryFrontier(["a", "b"]))
-    assert rows["a"]["outcome"] == "success"
-    assert rows["b"]["not_saved"] == "it belongs to a seed: open the seed again"
+    center = ItemCenter({"http://shop/a": "page"})
+    item_run(Seeds, center, frontier=MemoryFrontier(["a", "b"]), keeps_requests=True)
+    # The frontier hands out a failed seed two times more.
+    assert sorted(row["outcome"] for row in center.rows) == ["failed"] * 3 + ["success"]
+    failed = [row for row in center.rows if row["outcome"] == "failed"]
+    assert {row["not_saved"] for row in failed} == {"it belongs to a seed: open the seed again"}
 
 
 def test_rows_are_sent_before_the_counters_that_count_them() -> None:
