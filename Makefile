@@ -148,6 +148,10 @@ test-spark: $(VENV)/.installed-test ## Spark and DuckDB's extension read dataset
 	@sh tools/spark.sh $(PYTHON) $(SPARK) >&2
 	@url="$$OBJECTS_URL"; env -u OBJECTS_URL CRAWLYARD_TEST_OBJECTS_URL="$$url" CRAWLYARD_TEST_SPARK=$(abspath $(SPARK)) $(BIN)/python -m pytest tests/datasets/test_spark.py $(ARGS)
 
+.PHONY: test-scrapy-conformance
+test-scrapy-conformance: $(VENV)/.installed-test ## Scrapy's own tests of download handlers, from a checkout: make test-scrapy-conformance SCRAPY_TESTS=folder; MITMDUMP=path adds proxies
+	@SCRAPY_TESTS="$(abspath $(or $(SCRAPY_TESTS),$(error name a checkout of Scrapy)))" $(BIN)/python -m pytest tests/yardscrapy/conformance $(ARGS)
+
 .PHONY: test-api
 test-api: $(VENV)/.installed-test ## More than 20,000 REST calls made up from the schema, as each role: ARGS="-k viewer-"
 	@CRAWLYARD_FUZZ=full $(BIN)/python -m pytest tests/rest $(ARGS)

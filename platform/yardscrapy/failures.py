@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, Literal, TypeAlias
 
 import scrapy.exceptions
-from scrapy.exceptions import IgnoreRequest
+from scrapy.exceptions import IgnoreRequest, NotSupported
 from twisted.internet import error
 from twisted.internet.defer import CancelledError
 from twisted.python.failure import Failure
@@ -47,6 +47,7 @@ _TWISTED: Final[dict[str, ExceptionMaker]] = {
     "dns": error.DNSLookupError,
     "refused": error.ConnectionRefusedError,
     "cancelled": CancelledError,
+    "scheme": NotSupported,
     "data_loss": lambda text: _response_failed(_lost(text)),
     "reset": lambda text: _never_received(_lost(text)),
     "connection": error.ConnectError,
@@ -61,6 +62,7 @@ def _own() -> dict[str, ExceptionMaker]:
         "dns": exceptions.CannotResolveHostError,
         "refused": exceptions.DownloadConnectionRefusedError,
         "cancelled": exceptions.DownloadCancelledError,
+        "scheme": exceptions.UnsupportedURLSchemeError,
         "data_loss": exceptions.ResponseDataLossError,
         "reset": exceptions.DownloadFailedError,
         "connection": exceptions.DownloadFailedError,
@@ -85,6 +87,11 @@ _BY_KIND: Final[dict[str, str]] = {
     FailureKind.PROXY: "failed",
     FailureKind.DOWNLOADER_MISSING: "failed",
 }
+
+
+def unsupported_scheme(url: str) -> Exception:
+    """Return the exception for a URL that is neither http nor https."""
+    return _EXCEPTIONS["scheme"](f"{url}: agents download http and https")
 
 
 def failure(kind: Kind, text: str) -> Exception:

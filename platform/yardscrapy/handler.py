@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred
 from yardkit.protocol import MAX_CONTENT_BYTES, DownloaderType, DownloadRequest, HeaderPairs
 from yardscrapy import options, versions
 from yardscrapy.client import ClientResult
-from yardscrapy.failures import DownloadRefused
+from yardscrapy.failures import DownloadRefused, unsupported_scheme
 from yardscrapy.hop import Hop
 from yardscrapy.proxies import PROXY_AUTHORIZATION, ProxyPolicy
 from yardscrapy.responses import AGENT, ResponseMaker
@@ -98,12 +98,15 @@ class AgentDownloads:
                 AgentDownloadHandler.__name__,
             )
         url = urldefrag(request.url)[0]
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https"):
+            raise unsupported_scheme(url)
         sent = self._request(request, url)
         request.meta.setdefault("download_timeout", sent.timeout_seconds)
         arrived: Deferred[ClientResult] = Deferred()
         self._client.submit(
             sent,
-            host=urlsplit(url).hostname or "",
+            host=parts.hostname or "",
             agent=str(request.meta.get(AGENT) or "") if self._client.chained else "",
             timeout_seconds=options.answer_seconds(sent.timeout_seconds or self._timeout),
             on_done=partial(self._arrived, arrived),

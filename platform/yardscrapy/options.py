@@ -33,6 +33,15 @@ _NO_TIMEOUT_SECONDS: Final = 3600.0
 _ANSWER_SECONDS: Final = 15.0
 _ANSWER_SHARE: Final = 1.25
 
+# Scrapy's names as those of ``DownloaderSettings``.
+_TLS_VERSIONS: Final = {
+    "TLS": "",
+    "TLSv1.0": "TLSv1",
+    "TLSv1.1": "TLSv1.1",
+    "TLSv1.2": "TLSv1.2",
+    "TLSv1.3": "TLSv1.3",
+}
+
 
 def choice(settings: BaseSettings, name: str) -> str:
     """Return the value of a setting with choices. Raises ``BadInput``."""
@@ -63,7 +72,10 @@ def spider_settings(run: RunEnvironment, settings: BaseSettings) -> SpiderSettin
 
 
 def downloader_settings(run: RunEnvironment, settings: BaseSettings) -> DownloaderSettings:
-    """Return the settings of the run's downloaders: raw answers, which Scrapy then handles."""
+    """Return the settings of the run's downloaders: raw answers, which Scrapy then handles.
+
+    Raises ``ValueError`` for an unknown version of TLS.
+    """
     minimum, maximum = _tls_versions(settings)
     ciphers = settings.get("DOWNLOADER_CLIENT_TLS_CIPHERS") or ""
     return msgspec.structs.replace(
@@ -99,7 +111,12 @@ def _verifies(settings: BaseSettings) -> bool:
 
 
 def _tls_versions(settings: BaseSettings) -> tuple[str, str]:
+    """Return the lowest and the highest version; "" leaves it to OpenSSL. Raises ``ValueError``."""
     method = str(settings.get("DOWNLOADER_CLIENT_TLS_METHOD") or "TLS")
-    one = "" if method == "TLS" else method.replace("TLSv1.0", "TLSv1")
-    minimum = str(settings.get("DOWNLOAD_TLS_MIN_VERSION") or one)
-    return minimum, str(settings.get("DOWNLOAD_TLS_MAX_VERSION") or one)
+    versions: list[str] = []
+    for name in ("DOWNLOAD_TLS_MIN_VERSION", "DOWNLOAD_TLS_MAX_VERSION"):
+        version = str(settings.get(name) or method)
+        if version not in _TLS_VERSIONS:
+            raise ValueError(f"Unknown {name} value: {version}")
+        versions.append(_TLS_VERSIONS[version])
+    return versions[0], versions[1]

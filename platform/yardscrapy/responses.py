@@ -23,6 +23,7 @@ from yardscrapy.request_rows import note_download
 log = logging.getLogger("scrapy.core.downloader.handlers.http11")
 
 AGENT: Final = "crawlyard_agent"
+_tls_log = logging.getLogger("scrapy.core.downloader.tls")
 _CHUNK_BYTES: Final = 64 * 1024
 
 
@@ -37,6 +38,7 @@ class ResponseMaker:
         self._warnsize = settings.getint("DOWNLOAD_WARNSIZE")
         self._fail_on_dataloss = settings.getbool("DOWNLOAD_FAIL_ON_DATALOSS")
         self._has_warned_of_dataloss = False
+        self._logs_tls = settings.getbool("DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING")
 
     def maxsize(self, request: Request) -> int:
         """Return the largest body that the request takes; 0 for any."""
@@ -84,6 +86,8 @@ class ResponseMaker:
     ) -> Response:
         if self._chained:
             flags.append(f"agent={request.meta[AGENT]}")
+        if self._logs_tls and result.certificate:
+            _log_certificate(result.certificate)
         kind = responsetypes.from_args(headers=headers, url=url, body=body)
         response = kind(
             url=url,
@@ -185,6 +189,17 @@ def _certificate(der: bytes) -> Any:
     from twisted.internet.ssl import Certificate
 
     return Certificate.loadPEM(_pem(der))
+
+
+def _log_certificate(der: bytes) -> None:
+    from cryptography.x509 import load_der_x509_certificate
+
+    certificate = load_der_x509_certificate(der)
+    _tls_log.debug(
+        'SSL connection certificate: issuer "%s", subject "%s"',
+        certificate.issuer.rfc4514_string(),
+        certificate.subject.rfc4514_string(),
+    )
 
 
 def _pem(der: bytes) -> bytes:

@@ -51,13 +51,19 @@ class Crawled:
 
 
 class ScrapyPlatform:
-    """Everything that a run needs, over the embedded broker."""
+    """Everything that a run needs, over the embedded broker.
 
-    def __init__(self, folder: Path, *, agents: int = 2) -> None:
+    Args:
+        path: folder of modules that only center and agents have.
+    """
+
+    def __init__(self, folder: Path, *, agents: int = 2, path: Path | None = None) -> None:
         self.folder = folder
         self.broker_url = f"sqlite:///{folder / 'broker.sqlite3'}"
         self.daemons = Daemons(
-            folder / "daemons", BROKER_URL=self.broker_url, PYTHONPATH=f"{ROOT}:{ROOT / 'platform'}"
+            folder / "daemons",
+            BROKER_URL=self.broker_url,
+            PYTHONPATH=":".join(map(str, (ROOT, ROOT / "platform", *([path] if path else [])))),
         )
         self.daemons.migrate()
         self.daemons.start("center", "run_center", "--name", "center")
