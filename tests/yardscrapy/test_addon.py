@@ -148,6 +148,7 @@ def test_the_downloader_gives_raw_answers() -> None:
         ({"DOWNLOADER_CLIENT_TLS_METHOD": "TLSv1.2"}, (False, "TLSv1.2", "TLSv1.2", "")),
         ({"DOWNLOADER_CLIENT_TLS_METHOD": "TLSv1.0"}, (False, "TLSv1", "TLSv1", "")),
         ({"DOWNLOAD_TLS_MIN_VERSION": "TLSv1.3"}, (False, "TLSv1.3", "", "")),
+        ({"DOWNLOAD_TLS_MIN_VERSION": "TLSv1.0"}, (False, "TLSv1", "", "")),
         ({"DOWNLOADER_CLIENT_TLS_CIPHERS": "AES256-SHA"}, (False, "", "", "AES256-SHA")),
     ],
 )
@@ -158,6 +159,12 @@ def test_tls_is_as_the_project_has_it(
     settings.setdict(project)
     made = options.downloader_settings(read_run(RUN), settings)
     assert (made.verify_tls, made.tls_minimum, made.tls_maximum, made.tls_ciphers) == expected
+
+
+@pytest.mark.parametrize("name", ["DOWNLOAD_TLS_MIN_VERSION", "DOWNLOAD_TLS_MAX_VERSION"])
+def test_an_unknown_version_of_tls_is_refused_in_scrapys_words(name: str) -> None:
+    with pytest.raises(ValueError, match=f"Unknown {name} value: SSLv9"):
+        options.downloader_settings(read_run(RUN), Settings({name: "SSLv9"}))
 
 
 def test_the_command_names_the_add_on() -> None:

@@ -1,66 +1,52 @@
-"""Private names of Scrapy that are used, and versions of what differs: each with its reason."""
+"""Names of Scrapy that it does not document and yardscrapy uses, as docs/scrapy.md lists them."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
+import functools
+import json
+import re
 import subprocess
-import sys
 
 import pytest
-import scrapy
 
-from yardscrapy import texts, versions
-from yardscrapy.handler import AgentDownloadHandler
-
-REQUEST = scrapy.Request("http://a.test/")
+from tests.e2e.daemon_processes import ROOT
+from tests.yardscrapy.private_api import NAMES
 
 
-@pytest.mark.parametrize("name", ["get_maxsize_msg", "get_warnsize_msg"])
-def test_the_lines_about_sizes_are_the_ones_of_this_version(name: str) -> None:
-    """Projects filter their logs by these lines, and Scrapy exports no text of them."""
-    private = importlib.import_module("scrapy.utils._download_handlers")
-    parameters = inspect.signature(getattr(private, name)).parameters
-    assert list(parameters) == ["size", "limit", "request", "expected"]
-    ours = texts.maxsize if name == "get_maxsize_msg" else texts.warnsize
-    for expected in (True, False):
-        line = getattr(private, name)(5, 3, REQUEST, expected=expected)
-        assert ours(5, 3, REQUEST, expected=expected) == line
-
-
-def test_the_line_about_lost_data_is_the_one_of_this_version() -> None:
-    private = importlib.import_module("scrapy.utils._download_handlers")
-    assert list(inspect.signature(private.get_dataloss_msg).parameters) == ["url"]
-    assert texts.dataloss("http://a.test/") == private.get_dataloss_msg("http://a.test/")
-
-
-_CHECK = """
-import inspect, sys
-import scrapy
-from scrapy.core.downloader.handlers import DownloadHandlers
-from yardscrapy import failures, versions
-from yardscrapy.handler import AgentDownloadHandler
-asynchronous = "async" in inspect.getsource(DownloadHandlers.download_request_async) if hasattr(
-    DownloadHandlers, "download_request_async") else False
-assert versions.HANDLERS_ARE_COROUTINES == asynchronous, (versions.VERSION, asynchronous)
-assert versions.is_coroutine_handler(AgentDownloadHandler) == asynchronous
-assert failures.HAS_OWN_EXCEPTIONS == (versions.VERSION >= (2, 15))
-print(scrapy.__version__)
-"""
-
-
-def test_both_interfaces_of_handlers_are_chosen_by_version(python: str) -> None:
-    path = ":".join(entry for entry in sys.path if entry.endswith("platform"))
+@functools.cache
+def problems(python: str) -> dict[str, str]:
+    """Return the problem of each name, "" for none, with the Scrapy of an interpreter."""
     done = subprocess.run(
-        [python, "-c", _CHECK],
-        env={"PYTHONPATH": path},
+        [python, ROOT / "tests" / "yardscrapy" / "private_api.py"],
+        env={"PYTHONPATH": str(ROOT / "platform")},
         capture_output=True,
         text=True,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
-def test_this_version_has_coroutines() -> None:
-    assert inspect.iscoroutinefunction(AgentDownloadHandler.download_request)
-    assert versions.VERSION >= (2, 14)
+@pytest.mark.parametrize("name", NAMES.values())
+def test_a_private_name_is_as_yardscrapy_uses_it(python: str, name: str) -> None:
+    assert problems(python)[name] == ""
+
+
+def test_the_docs_list_the_private_names() -> None:
+    text = (ROOT / "docs" / "scrapy.md").read_text().partition("## 6. Private API")[2]
+    assert sorted(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)) == sorted(NAMES.values())
+
+
+def test_no_other_module_of_scrapy_is_private() -> None:
+    """Modules and attributes that begin with an underscore occur where a check covers them."""
+    found = set()
+    for path in (ROOT / "platform" / "yardscrapy").glob("*.py"):
+        text = path.read_text()
+        found |= {(path.name, name) for name in re.findall(r"scrapy[\w.]*\._\w+", text)}
+        found |= {
+            (path.name, name) for name in re.findall(r"(?:engine|crawler|spider)\._\w+", text)
+        }
+        found |= {(path.name, name) for name in re.findall(r'getattr\(\w+, "(_\w+)"', text)}
+    assert found == {("extension.py", "_slot"), ("texts.py", "scrapy.utils._download_handlers")}

@@ -40,8 +40,6 @@ DECLARED = {
 }
 # One for each set of downloader settings that the tests ask for.
 RUNS = 30
-# Modules of the agents.
-AGENT_NAMES = Path(__file__).parent / "agent_names"
 _SECONDS = 500
 _MARKERS = ("only_asyncio", "requires_mitmproxy", "requires_internet", "requires_reactor")
 
@@ -90,6 +88,13 @@ def run_suite(layer: str, runs: list[dict[str, str]], folder: Path) -> dict[str,
     return _outcomes(folder / "results.xml")
 
 
+def names_folder(folder: Path) -> Path:
+    """Return a folder for the import path of agents, in which the tests' names are resolved."""
+    folder.mkdir()
+    shutil.copy(Path(__file__).parent / "agent_names.py", folder / "sitecustomize.py")
+    return folder
+
+
 def function_name(name: str) -> str:
     """Return the name of a test without class and parameters."""
     return name.partition("::")[2].partition("[")[0]
@@ -111,7 +116,7 @@ def table(layer: str, outcomes: dict[str, Outcome]) -> list[str]:
 
 def _outcomes(path: Path) -> dict[str, Outcome]:
     outcomes: dict[str, Outcome] = {}
-    for case in ElementTree.parse(path).getroot().iter("testcase"):
+    for case in ElementTree.parse(path).getroot().iter("testcase"):  # noqa: S314 - written by pytest
         name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
         ends = [(child.tag, child.get("message") or "") for child in case]
         failed = [text for tag, text in ends if tag in ("failure", "error")]

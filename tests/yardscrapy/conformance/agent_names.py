@@ -1,4 +1,7 @@
-"""Resolves the names that Scrapy's tests resolve to this machine, in agents."""
+"""Resolves the names that Scrapy's tests resolve to this machine, in agents.
+
+``suite.py`` copies it as ``sitecustomize.py``.
+"""
 
 import socket
 from typing import Any
