@@ -21,6 +21,7 @@ from apps.dashboard.probes import probe
 from apps.dashboard.queries import home_view, run_view
 from apps.dashboard.queries.runs import framework_stats
 from apps.datasets.queries.items import run_accounting
+from apps.datasets.queries.kept_pages import page_accounting
 from apps.jobs.models import Run
 from apps.jobs.states import OverlapPolicy
 from yardkit import topology
@@ -97,6 +98,7 @@ def _run_context(request: HttpRequest, pk: int) -> dict[str, Any]:
         "view": view,
         "seconds": seconds,
         "items": run_accounting(run.pk, view.totals),
+        "kept": page_accounting(run),
         "average": view.totals.pages / seconds if seconds > 0 else None,
         "arguments": json.dumps(run.arguments, indent=2, ensure_ascii=False),
         "can_operate": has_role(person, run.job.project_id, Role.OPERATOR),

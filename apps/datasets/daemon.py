@@ -17,6 +17,7 @@ from apps.datasets.services.datasets import KINDS_OF_RUNS
 from apps.datasets.services.files import store_chunk
 from apps.datasets.services.ingestion import store_items
 from apps.datasets.services.leases import release_dead
+from apps.datasets.states import Kind
 from apps.runtime.errors import DATABASE_ERRORS
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, BrokerError, Delivery, Subscription, drain
@@ -245,9 +246,16 @@ def _readable(
 
 
 def _sender_problem(delivery: Delivery, message: ItemMessage) -> str:
-    """Return why the sender may not send this, or "": a run sends only what is its own."""
+    """Return why the sender may not send this, or "": a run sends only what is its own.
+
+    Pages are sent by agents, never by the run.
+    """
     kind, _, number = message.producer.partition(":")
-    if kind in KINDS_OF_RUNS and number.isascii() and number.isdigit():
+    if (
+        KINDS_OF_RUNS.get(kind, Kind.PAGES) is not Kind.PAGES
+        and number.isascii()
+        and number.isdigit()
+    ):
         return sender_problem(delivery, run=int(number), boot=message.boot)
     sender = sender_of(delivery)
     return f"{sender} sends items of {message.producer[:100]}" if sender else ""

@@ -47,6 +47,16 @@ _KEYWORDS: Final[Mapping[str, Promise]] = {
     "additionalProperties": _("a field that is not allowed"),
     "does not match the pattern": _("does not match the pattern"),
 }
+# Why pages are not kept, as agents report it (``apps.agents.downloader.kept.spool.Reason``).
+_NOT_KEPT: Final[Mapping[str, Promise]] = {
+    "no space on the agent": _("no space on the agent"),
+    "the agent's disk": _("the agent's disk failed"),
+    "too large": _("larger than 32 MiB"),
+    "the agent could not write fast enough": _("the agent could not write fast enough"),
+    "refused by the object store": _("refused by the object store"),
+    "not uploaded in time": _("not uploaded within 7 days"),
+    "not uploaded by the agent": _("not uploaded by the agent"),
+}
 _REQUIRED: Final = re.compile(r'"(?P<field>.*)" is a required property')
 
 
@@ -73,6 +83,8 @@ def reason_text(reason: str) -> str:
     """Return a reason of a rejection or flag, such as ``price: type``, in the active language."""
     if reason == OTHER_REASONS:
         return gettext("other reasons")
+    if reason in _NOT_KEPT:
+        return str(_NOT_KEPT[reason])
     required = _REQUIRED.fullmatch(reason)
     if required is not None:
         return gettext("%(field)s: is missing") % {"field": required["field"]}

@@ -15,6 +15,7 @@ from apps.datasets.pages.items import (
     run_items,
     run_items_live,
 )
+from apps.datasets.pages.kept_pages import kept_content, kept_page, kept_pages
 from apps.datasets.pages.listing import dataset_list, project_datasets
 from apps.datasets.pages.settings import settings_page
 
@@ -42,5 +43,16 @@ urlpatterns = [
     ),
     path("runs/<int:pk>/compare", view(compare_page), name="compare"),
     path("runs/<int:pk>/files", view(files_page), name="run-files"),
+    path("runs/<int:pk>/pages", view(kept_pages), name="run-pages"),
+    path("runs/<int:pk>/pages/<slug:warc>/<int:record>", view(kept_page), name="run-page"),
+    *(
+        path(
+            f"runs/<int:pk>/pages/<slug:warc>/<int:record>/{what}",
+            view(kept_content),
+            {"what": what},
+            name=f"run-page-{what}",
+        )
+        for what in ("rendered", "screenshot", "body")
+    ),
     path("data/<int:pk>/settings", view(settings_page), name="settings"),
 ]

@@ -18,6 +18,7 @@ from apps.jobs.runners.spider_files import classes_in, has_module, module_file, 
 from apps.jobs.states import ACTIVE, PlanOutcome
 from apps.projects.models import Image, ImageDescription
 from apps.projects.states import SpiderKind
+from yardkit.protocol import KeepPages, PagePolicy
 
 # Number of next times, and of planned runs that did not start on time, on a page.
 NEXT_TIMES: Final = 5
@@ -36,12 +37,19 @@ class RunFacts:
     active: bool
     state: str
     allowed_networks: tuple[str, ...]
+    pages: PagePolicy
 
 
 def run_facts(runs: Iterable[int]) -> dict[int, RunFacts]:
     """Return data by run ID, without unknown IDs, in one query."""
     rows = Run.objects.filter(pk__in=set(runs)).values_list(
-        "pk", "job_id", "job__project_id", "state", "job__project__allowed_networks"
+        "pk",
+        "job_id",
+        "job__project_id",
+        "state",
+        "job__project__allowed_networks",
+        "job__keep_pages",
+        "job__pages_sample",
     )
     return {
         pk: RunFacts(
@@ -51,8 +59,9 @@ def run_facts(runs: Iterable[int]) -> dict[int, RunFacts]:
             active=state in ACTIVE,
             state=state,
             allowed_networks=tuple(networks or ()),
+            pages=PagePolicy(keep=KeepPages(keep), sample=sample),
         )
-        for pk, job, project, state, networks in rows
+        for pk, job, project, state, networks, keep, sample in rows
     }
 
 

@@ -21,7 +21,15 @@ from yardkit.broker import Broker, BrokerError, Delivery, Subscription, drain
 from yardkit.broker.gateway import sender_of, sender_problem
 from yardkit.clock import Clock
 from yardkit.outage import Outage
-from yardkit.protocol import AnyMessage, CenterCounters, ProtocolError, RunCounters, Samples, decode
+from yardkit.protocol import (
+    AnyMessage,
+    CenterCounters,
+    PageCounters,
+    ProtocolError,
+    RunCounters,
+    Samples,
+    decode,
+)
 from yardkit.shared_queues import declare_shared
 from yardkit.timers import Timers
 
@@ -136,7 +144,7 @@ class StatisticsDaemon:
             error = _sender_error(delivery, message)
             if error:
                 self._dead_letter(delivery, error)
-            elif isinstance(message, RunCounters | CenterCounters | Samples):
+            elif isinstance(message, RunCounters | CenterCounters | PageCounters | Samples):
                 accepted.append((delivery, message))
             else:
                 self._dead_letter(delivery, f"{type(message).__name__} is not a counter report")

@@ -123,6 +123,28 @@ class CenterCounter(models.Model):
         return f"{self.owner} {self.boot}"
 
 
+class PageCounter(models.Model):
+    """Pages of one run that one agent was to keep, since the agent's first page of it."""
+
+    owner = models.CharField(_("owner"), max_length=100)
+    boot = models.CharField(max_length=32)
+    seq = models.BigIntegerField(default=0)
+    chosen = models.BigIntegerField(_("chosen"), default=0)
+    # By reason.
+    not_kept = models.JSONField(_("not kept"), default=dict)
+    updated_at = models.DateTimeField(_("updated at"))
+
+    class Meta:
+        verbose_name = _("page counter")
+        verbose_name_plural = _("page counters")
+        constraints = [
+            models.UniqueConstraint(fields=["owner", "boot"], name="queuestats_one_per_keeper")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.owner} {self.boot}"
+
+
 class FailedRequest(models.Model):
     """A request that failed permanently, with the reason."""
 

@@ -24,6 +24,7 @@ from yardcli.groups import (
     jobs,
     login,
     outbox,
+    pages,
     projects,
     routes,
     runs,
@@ -60,6 +61,7 @@ for _module in (
     incidents,
     dead_letters,
     outbox,
+    pages,
 ):
     app.add_typer(_module.commands)
 

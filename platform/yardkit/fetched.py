@@ -8,6 +8,21 @@ from yardkit.protocol import DownloadResult, FailureKind, HeaderPairs, header_te
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request as it was first sent, and its last response as received, for a kept page.
+
+    ``target``: path and query. ``headers`` and ``body`` of the response are not decoded.
+    """
+
+    method: str
+    target: str
+    request_headers: HeaderPairs
+    reason: str
+    headers: HeaderPairs
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Fetched:
     """One response. ``status`` is 0 without one, and ``failure`` says why.
 
@@ -34,6 +49,9 @@ class Fetched:
     protocol: str = ""
     peer: str = ""
     certificate: bytes = b""
+    # Of pages that are kept (``DownloaderSettings.pages``), as far as the fetcher has it.
+    exchange: Exchange | None = None
+    screenshot: bytes = b""
 
     @property
     def headers(self) -> list[tuple[str, str]]:

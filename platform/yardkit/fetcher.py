@@ -23,13 +23,14 @@ from yardkit.addresses import AddressFault, AddressRefused, NameUnresolved
 from yardkit.bridge import in_daemon_thread
 from yardkit.content import decode_content
 from yardkit.fetch_failures import classify, text_of
-from yardkit.fetched import Fetched
+from yardkit.fetched import Exchange, Fetched
 from yardkit.names import CONTROL
 from yardkit.protocol import (
     DownloaderSettings,
     DownloadRequest,
     FailureKind,
     HeaderPairs,
+    header_pairs,
     header_texts,
 )
 from yardkit.tls import server_verification
@@ -205,6 +206,9 @@ class Fetcher:
             body, truncated, failure, error = b"", False, FailureKind.TOO_LARGE, str(too_large)
         except _Incomplete as incomplete:
             body, failure, error = incomplete.part, FailureKind.DATA_LOSS, str(incomplete)
+        exchange = None
+        if self.settings.pages.chooses(request.url, response.status, failure):
+            exchange = _exchange(response, body)
         encoding = response.headers.get("Content-Encoding")
         if encoding and body and self._decodes:
             partial = truncated or failure == FailureKind.DATA_LOSS
@@ -228,7 +232,21 @@ class Fetcher:
             protocol=f"HTTP/{version.major}.{version.minor}" if version is not None else "",
             peer=wire.peer if wire and not request.proxy else "",
             certificate=wire.certificate() if wire and self.settings.certificates else b"",
+            exchange=exchange,
         )
+
+
+def _exchange(response: aiohttp.ClientResponse, body: bytes) -> Exchange:
+    first = response.history[0] if response.history else response
+    sent = first.request_info
+    return Exchange(
+        sent.method,
+        sent.url.raw_path_qs,
+        header_pairs(list(sent.headers.items())),
+        response.reason or "",
+        list(response.raw_headers),
+        body,
+    )
 
 
 def check_cookies(cookies: Mapping[str, str]) -> None:

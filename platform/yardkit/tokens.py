@@ -1,4 +1,6 @@
-"""Signed tokens that authorise a spider for its run, its frontier or its project's pools."""
+"""Signed tokens that authorise a spider for its run, its frontier or its project's pools, and an
+agent for the pages of a run.
+"""
 
 from __future__ import annotations
 
@@ -57,3 +59,25 @@ def verify_scope(secret: str, scope: str, token: str) -> bool:
     return hmac.compare_digest(
         sign_scope(secret, scope).encode(), token.encode("utf-8", "surrogatepass")
     )
+
+
+def sign_pages_token(secret: str, project: int, run: int) -> str:
+    """Return the token of an agent for storing pages of a run, such as ``3.s1.9ab1...``.
+
+    It holds the project, so that no database is needed to make addresses of objects. Raises
+    ``ValueError`` without a secret.
+    """
+    return f"{project}.{sign_scope(secret, _pages_scope(project, run))}"
+
+
+def pages_project(secret: str, run: int, token: str) -> int | None:
+    """Return the project of a run if ``token`` is that of its pages, None if it is not."""
+    project, _, signature = token.partition(".")
+    if not (project.isascii() and project.isdigit() and len(project) < 19):
+        return None
+    number = int(project)
+    return number if verify_scope(secret, _pages_scope(number, run), signature) else None
+
+
+def _pages_scope(project: int, run: int) -> str:
+    return f"pages:{project}:{run}"

@@ -30,7 +30,7 @@ from yardkit.protocol import (
     encode,
     pack_objects,
 )
-from yardkit.tokens import verify_run_token
+from yardkit.tokens import pages_project, verify_run_token
 
 logger = logging.getLogger(__name__)
 
@@ -112,11 +112,11 @@ class AddressIssuer:
         if not isinstance(message, AddressesWanted):
             raise ValueError(f"{type(message).__name__} is no question for addresses")
         reply_to = self._reply_to(delivery, message)
-        entry = self._runs.use(message.run)
-        error, objects = self._refusal(message, entry), []
+        error, below = self._place(message)
+        objects = []
         if not error:
             try:
-                objects = self._signed(message, entry)
+                objects = self._signed(message, below)
             except ObjectStoreError as problem:
                 error = first_line(problem)
         if error:
@@ -154,21 +154,32 @@ class AddressIssuer:
             raise ValueError(problem)
         return message.reply_to
 
+    def _place(self, message: AddressesWanted) -> tuple[str, str]:
+        """Return (why the asker gets no addresses, "" if it does; the prefix of their keys)."""
+        project = None
+        if message.kind is ObjectKind.PAGES and message.agent:
+            project = pages_project(self._secret, message.run, message.token)
+        if project is not None:
+            # Pages may come when the run has ended, and by another process than wrote them.
+            below = folder(message.kind, project, message.run)
+        else:
+            entry = self._runs.use(message.run)
+            if refusal := self._refusal(message, entry):
+                return refusal, ""
+            below = prefix(message.kind, entry)
+        foreign = next((key for key in message.keys if not key.startswith(below)), None)
+        return (f"{foreign[:200]!r} is not below {below}" if foreign is not None else ""), below
+
     def _refusal(self, message: AddressesWanted, entry: RunEntry) -> str:
         """Return why the asker gets no addresses, "" if it does."""
         if not entry.agents:
             return entry.why_nobody()
         if message.agent and message.agent not in entry.agents:
             return f"agent {message.agent} is not allocated to run {message.run}"
-        if message.count and not message.agent:
-            return "a run writes no objects"
-        below = prefix(message.kind, entry)
-        foreign = next((key for key in message.keys if not key.startswith(below)), None)
-        return f"{foreign[:200]!r} is not below {below}" if foreign is not None else ""
+        return "a run writes no objects" if message.count and not message.agent else ""
 
-    def _signed(self, message: AddressesWanted, entry: RunEntry) -> list[SignedObject]:
+    def _signed(self, message: AddressesWanted, below: str) -> list[SignedObject]:
         store = self._open_store()
-        below = prefix(message.kind, entry)
         is_body = message.kind is ObjectKind.BODIES
         objects = []
         for _ in range(min(message.count, MAX_OBJECTS)):
@@ -195,7 +206,12 @@ class AddressIssuer:
 
 def prefix(kind: ObjectKind, entry: RunEntry) -> str:
     """Return what the keys of a run's objects of a kind begin with."""
-    return f"{kind}/p{entry.project}/run-{entry.run}/"
+    return folder(kind, entry.project, entry.run)
+
+
+def folder(kind: ObjectKind, project: int, run: int) -> str:
+    """Return the prefix of the keys of a run's objects of a kind."""
+    return f"{kind}/p{project}/run-{run}/"
 
 
 def _name(message: AddressesWanted) -> str:

@@ -87,10 +87,11 @@ class AddressBook:
         for kind in ObjectKind:
             self._pools.pop((run, kind), None)
 
-    async def take(self, run: int, kind: ObjectKind) -> SignedObject:
+    async def take(self, run: int, kind: ObjectKind, token: str = "") -> SignedObject:
         """Return addresses of a new object, waiting a few seconds for the center.
 
-        Raises ``NoAddress``; at once while the center does not answer, or refuses.
+        With the ``token`` of a run's pages also after the run has released its agents. Raises
+        ``NoAddress``; at once while the center does not answer, or refuses.
         """
         pool = self._pools.get((run, kind))
         if pool is None:
@@ -99,7 +100,7 @@ class AddressBook:
             now = self._clock.monotonic()
             found = self._usable(pool, now)
             if len(pool.objects) <= pool.count // 2:
-                self._ask(run, kind, pool, now)
+                self._ask(run, kind, pool, now, token)
             if found is not None:
                 return found
             if pool.error:
@@ -122,7 +123,7 @@ class AddressBook:
                 return found
         return None
 
-    def _ask(self, run: int, kind: ObjectKind, pool: _Pool, now: float) -> None:
+    def _ask(self, run: int, kind: ObjectKind, pool: _Pool, now: float, token: str) -> None:
         if pool.asked_at is not None and now < pool.asked_at + ANSWER_SECONDS:
             return
         if pool.error and now < pool.answered_at + REFUSED_SECONDS:
@@ -132,7 +133,9 @@ class AddressBook:
             pool.count = min(2 * pool.count, MOST_COUNT)
         # Of a lost question the first time stays, so that nothing waits for the next one.
         pool.asked_at = now if not lost else max(pool.asked_at or now, now - ANSWER_SECONDS)
-        question = AddressesWanted(run=run, kind=kind, count=pool.count, agent=self._agent)
+        question = AddressesWanted(
+            run=run, kind=kind, count=pool.count, agent=self._agent, token=token
+        )
         task = asyncio.ensure_future(self._publish(question))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)

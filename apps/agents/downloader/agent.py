@@ -7,10 +7,13 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
+from apps.agents.downloader.addresses import AddressBook
 from apps.agents.downloader.commands import AgentCommandQueue, DownloadWork, opened, read_command
 from apps.agents.downloader.downloader import Downloader, failed
 from apps.agents.downloader.fetchers import Equipment, available_types
 from apps.agents.downloader.heartbeat_sender import HeartbeatSender
+from apps.agents.downloader.kept import PageKeeper
+from apps.agents.downloader.kept.store import SignedPageStore
 from apps.agents.downloader.options import AgentIdentity, AgentOptions
 from apps.agents.downloader.reports import HostReports
 from apps.agents.downloader.results import ResultSender
@@ -78,6 +81,8 @@ class DownloadAgent:
         self._reports = HostReports(self._results.deliver, identity.agent, self._clock)
         folder = options.allocations
         self._roster = Roster(AllocationStore(folder) if folder else None)
+        self._addresses = AddressBook(broker, identity.agent, self._clock)
+        self._keeper = self._make_keeper()
         self._slots = Slots(self._make_downloader, options.idle_seconds, self._roster)
         self._leaving = False
         self._logged_missing: set[int] = set()
@@ -124,6 +129,9 @@ class DownloadAgent:
         await self._for_ever("declaration", self._declare)
         await self._for_ever("registration", self._pulse.register)
         await self._for_ever("subscription", self._subscribe)
+        if self._keeper is not None:
+            await self._for_ever("subscription for addresses", self._addresses.open)
+            self._keeper.start()
         logger.info(
             "agent %s (%s) serves %s", self.identity.agent, self.identity.name, self._broker.url
         )
@@ -169,7 +177,12 @@ class DownloadAgent:
         await asyncio.sleep(0)
         await self._finish_downloads(stop)
         await asyncio.gather(*(downloader.close() for downloader in self.downloaders.values()))
-        await asyncio.gather(self._results.drain(DRAIN_SECONDS), self._reports.drain(DRAIN_SECONDS))
+        await asyncio.gather(
+            self._results.drain(DRAIN_SECONDS),
+            self._reports.drain(DRAIN_SECONDS),
+            self._close_keeper(),
+        )
+        await self._addresses.close()
         await self._results.close()
         await self._commands.close()
         await self._equipment.close()
@@ -232,6 +245,8 @@ class DownloadAgent:
         elif isinstance(message, ReleaseDownloader):
             # The next command may be the next allocation of the same run.
             released = self._slots.release(message.run)
+            if self._keeper is not None:
+                self._keeper.release(message.run)
             self._commands.background(delivery, self._finish_release(delivery, released))
         elif isinstance(message, ExitAgent):
             logger.info("asked to exit: %s", message.reason or "no reason given")
@@ -342,7 +357,25 @@ class DownloadAgent:
             rate=self._vitals.rate,
             clock=self._clock,
             equipment=self._equipment,
+            keeper=self._keeper,
         )
+
+    def _make_keeper(self) -> PageKeeper | None:
+        options = self.options
+        if options.pages is None:
+            return None
+        return PageKeeper(
+            folder=options.pages,
+            agent=self.identity.agent,
+            max_bytes=options.pages_bytes,
+            deliver=self._results.deliver,
+            store=SignedPageStore(self._addresses),
+            clock=self._clock,
+        )
+
+    async def _close_keeper(self) -> None:
+        if self._keeper is not None:
+            await self._keeper.close(DRAIN_SECONDS)
 
     async def _finish_release(self, delivery: Delivery, released: Awaitable[None]) -> None:
         await released

@@ -11,6 +11,8 @@ import msgspec
 
 from apps.agents.downloader.commands import DownloadWork
 from apps.agents.downloader.fetchers import Equipment
+from apps.agents.downloader.kept import PageKeeper
+from apps.agents.downloader.kept.warc import PageDownload
 from apps.agents.downloader.results import ResultSender, make_result
 from apps.agents.downloader.vitals import AgentCounters, Rate
 from yardkit import failpoints
@@ -20,6 +22,7 @@ from yardkit.fetched import Fetched
 from yardkit.protocol import (
     Dispatched,
     DownloaderSettings,
+    DownloadRequest,
     DownloadResult,
     DownloadsHeld,
     FailureKind,
@@ -77,6 +80,7 @@ class Downloader:
         rate: Rate,
         clock: Clock,
         equipment: Equipment,
+        keeper: PageKeeper | None = None,
     ) -> None:
         self.run = run
         self.settings = settings
@@ -87,6 +91,7 @@ class Downloader:
         self._rate = rate
         self._clock = clock
         self._equipment = equipment
+        self._keeper = keeper
         self._waiting: deque[PendingRequest] = deque()
         # By (answer queue, id of the request): what waits or is being downloaded.
         self._pending: dict[tuple[str, int], PendingRequest] = {}
@@ -228,8 +233,10 @@ class Downloader:
         fetched = None
         try:
             failpoints.hit("agent.before_fetch")
+            started_at = self._clock.time()
             fetched = await self._fetcher.fetch(request)
             if item.id >= 0:
+                self._keep(item, request, fetched, started_at)
                 # Requests of a center have negative ids: its robots.txt must stay unchanged.
                 fetched = await self._texts.apply(fetched)
             result = await make_result(item.id, item.attempt, fetched, self.settings.result_version)
@@ -239,6 +246,15 @@ class Downloader:
         self._counters.finished += 1
         self._rate.add()
         return result, fetched
+
+    def _keep(
+        self, item: RequestItem, request: DownloadRequest, fetched: Fetched, at: float
+    ) -> None:
+        policy = self.settings.pages
+        if self._keeper is None or not policy.chooses(request.url, fetched.status, fetched.failure):
+            return
+        page = PageDownload(item.id, item.attempt, request, fetched, at, self._keeper.agent)
+        self._keeper.keep(self.run, policy.token, page)
 
 
 def failed(item: RequestItem, failure: FailureKind, error: str) -> DownloadResult:

@@ -36,7 +36,8 @@ class AgentOptions:
 
     ``prefetch``: in commands of up to 50 requests each. ``publish_attempts``: attempts to publish
     an answer before it is dropped. ``allocations``: folder where allocations are kept for the next
-    start; None keeps none.
+    start; None keeps none. ``pages``: folder of kept pages that wait for their upload, at most
+    ``pages_bytes``; None keeps none.
     """
 
     prefetch: int = 100
@@ -47,6 +48,8 @@ class AgentOptions:
     longest_delay_seconds: float = 15.0
     max_pending_bytes: int = 64 * 1024 * 1024
     allocations: Path | None = None
+    pages: Path | None = None
+    pages_bytes: int = 1024 * 1024 * 1024
     fetching: FetchOptions = field(default_factory=FetchOptions)
 
 
@@ -72,6 +75,8 @@ def read_options(arguments: Sequence[str], env: Env) -> tuple[str, AgentIdentity
     options = AgentOptions(
         publish_attempts=env.int("AGENT_PUBLISH_ATTEMPTS", 5, minimum=1, maximum=1000),
         allocations=data / "agents" / identity.agent / "downloaders" if keeps else None,
+        pages=data / "agents" / "pages" / identity.agent,
+        pages_bytes=env.int("AGENT_PAGES_BYTES", 1024 * 1024 * 1024, minimum=0),
         fetching=read_fetch_options(env, data),
     )
     return broker_url, identity, options

@@ -7,8 +7,10 @@ is one such kind: -3 is ``fetcher:3``. Their tokens are those of the number.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
+
+from yardkit.protocol import PagePolicy
 
 RUN: Final = "run"
 FETCHER: Final = "fetcher"
@@ -21,6 +23,7 @@ class OwnerFacts:
     project: int
     active: bool
     allowed_networks: tuple[str, ...] = ()
+    pages: PagePolicy = field(default_factory=PagePolicy)
 
 
 # By the numbers of their own kind, which are positive; unknown ones are missing.

@@ -8,16 +8,18 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
+from django.conf import settings as django_settings
 from django.db import transaction
 
-from apps.agents.engine.owners import look_up, number_of, owner_of
+from apps.agents.engine.owners import OwnerFacts, look_up, number_of, owner_of
 from apps.agents.errors import AllocationRefused, NoAgentFree
 from apps.agents.models import Agent, Allocation
 from apps.agents.queries import consider
 from apps.agents.states import given_number, none_text, shortfall_text, wanted_number
 from apps.jobs.queries import run_cookies
-from yardkit.protocol import Allocate, DownloaderSettings
+from yardkit.protocol import Allocate, DownloaderSettings, KeepPages, PagePolicy
 from yardkit.secretbox import SecretError
+from yardkit.tokens import sign_pages_token
 
 
 def join_run(*, allocation: Allocation, agent: Agent) -> None:
@@ -30,8 +32,8 @@ def allocate(*, message: Allocate, alive: Sequence[str], now: datetime) -> Alloc
     """Choose agents for a run among those ``alive`` and record them.
 
     Also for other owners (``engine.owners``). The networks its agents may reach come from the
-    project, never from the run; the cookies from the job, so that messages of runs need not
-    contain them (those of an older version do).
+    project, never from the run; the pages they keep from the job; the cookies, too, so that
+    messages of runs need not contain them (those of an older version do).
 
     Raises:
         AllocationRefused: no such active run, or its cookies cannot be decrypted.
@@ -60,7 +62,10 @@ def allocate(*, message: Allocate, alive: Sequence[str], now: datetime) -> Alloc
     number = given_number(message.policy, message.agents, len(eligible))
     chosen = random.sample(eligible, number)
     settings = msgspec.structs.replace(
-        message.settings, allowed_networks=list(facts.allowed_networks), cookies={}
+        message.settings,
+        allowed_networks=list(facts.allowed_networks),
+        cookies={},
+        pages=_pages(message.run, facts),
     )
     if before is not None:
         # The run was restarted; its earlier execution receives nothing any more.
@@ -78,6 +83,14 @@ def allocate(*, message: Allocate, alive: Sequence[str], now: datetime) -> Alloc
     )
     allocation.agents.set(chosen)
     return allocation
+
+
+def _pages(run: int, facts: OwnerFacts) -> PagePolicy:
+    """Return which pages the agents keep, with the token by which they store them."""
+    if facts.pages.keep is KeepPages.NONE:
+        return facts.pages
+    token = sign_pages_token(django_settings.SECRET_KEY, facts.project, run)
+    return msgspec.structs.replace(facts.pages, token=token)
 
 
 def _cookies(run: int) -> dict[str, str]:

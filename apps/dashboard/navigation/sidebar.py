@@ -34,6 +34,8 @@ _PARENTS: Final = {
     "datasets:run": "admin:jobs_run_changelist",
     "datasets:compare": "admin:jobs_run_changelist",
     "datasets:run-files": "admin:jobs_run_changelist",
+    "datasets:run-pages": "admin:jobs_run_changelist",
+    "datasets:run-page": "admin:jobs_run_changelist",
     "datasets:job": "admin:jobs_job_changelist",
     "datasets:project": "admin:projects_project_changelist",
 }

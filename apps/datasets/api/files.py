@@ -113,7 +113,7 @@ class RunFileView(ApiView):
             raise ItemsUnavailable(str(error)) from error
         is_image = row.content_type in IMAGE_TYPES
         response = StreamingHttpResponse(
-            _streamed(first, chunks), content_type=row.content_type if is_image else BYTES
+            streamed(first, chunks), content_type=row.content_type if is_image else BYTES
         )
         disposition = content_disposition_header(
             not (is_image and asked.validated_data["inline"]), row.name.rpartition("/")[2]
@@ -134,7 +134,7 @@ def _visible_run(view: ApiView, pk: int) -> Run:
     return run
 
 
-async def _streamed(first: bytes, rest: Iterator[bytes]) -> AsyncIterator[bytes]:
+async def streamed(first: bytes, rest: Iterator[bytes]) -> AsyncIterator[bytes]:
     """Yield the content. Asynchronous: the server would buffer a synchronous iterator."""
     chunk: bytes | None = first
     following = sync_to_async(_following)

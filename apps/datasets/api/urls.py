@@ -5,6 +5,7 @@ from __future__ import annotations
 from apps.access.api.routers import ApiRouter, api_path
 from apps.datasets.api.deliveries import DataDeliveryViewSet
 from apps.datasets.api.files import RunFilesView, RunFileView
+from apps.datasets.api.kept_pages import RunPageAccountingView, RunPagesView, RunPagesWarcView
 from apps.datasets.api.views import (
     DatasetItemsView,
     DatasetViewSet,
@@ -59,6 +60,13 @@ urlpatterns = [
         DatasetViewSet.as_view({"delete": "delete_data"}, http_method_names=["delete"]),
         name="dataset-run-data",
     ),
+    api_path("runs/<int:run>/pages", RunPagesView.as_view(), name="run-pages"),
+    api_path(
+        "runs/<int:run>/pages/accounting",
+        RunPageAccountingView.as_view(),
+        name="run-pages-accounting",
+    ),
+    api_path("runs/<int:run>/pages/warc", RunPagesWarcView.as_view(), name="run-pages-warc"),
     api_path("runs/<int:run>/files", RunFilesView.as_view(), name="run-files"),
     api_path("runs/<int:run>/files/<int:file>/download", RunFileView.as_view(), name="run-file"),
     *router.urls,

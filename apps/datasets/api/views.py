@@ -56,7 +56,7 @@ from apps.jobs.models import Run
 from apps.runtime.services.objects import shared_objects
 from yardkit.items.columns import Columns
 
-_FORMAT: Final = OpenApiParameter(
+FORMAT: Final = OpenApiParameter(
     "format", enum=list(FORMATS), default="json", description="json is paged, others are streamed."
 )
 
@@ -96,7 +96,9 @@ _RENDERERS: Final = [
 ]
 
 
-class _ItemsView(ApiView):
+class ItemsBaseView(ApiView):
+    """Rows of a dataset: a page, or a stream of all in another format."""
+
     renderer_classes = _RENDERERS
 
     def items(self, request: Request, dataset: Dataset | None, run: int | None) -> Any:
@@ -118,13 +120,13 @@ class _ItemsView(ApiView):
         return _streamed(reader, query, fields, export, f"{name}.{export}")
 
 
-class RunItemsView(_ItemsView):
+class RunItemsView(ItemsBaseView):
     """Items of a run."""
 
     @extend_schema(
         operation_id="runs_items",
         summary="Items of a run",
-        parameters=[ItemQuerySerializer, _FORMAT],
+        parameters=[ItemQuerySerializer, FORMAT],
         responses={200: ItemPageSerializer, (200, "text/csv"): OpenApiTypes.BINARY},
     )
     def get(self, request: Request, run: int) -> Any:
@@ -133,13 +135,13 @@ class RunItemsView(_ItemsView):
         return self.items(request, dataset_of_run(found), run)
 
 
-class DatasetItemsView(_ItemsView):
+class DatasetItemsView(ItemsBaseView):
     """Items of a dataset over all runs."""
 
     @extend_schema(
         operation_id="datasets_items",
         summary="Items of a dataset",
-        parameters=[ItemQuerySerializer, _FORMAT],
+        parameters=[ItemQuerySerializer, FORMAT],
         responses={200: ItemPageSerializer, (200, "text/csv"): OpenApiTypes.BINARY},
     )
     def get(self, request: Request, dataset: int) -> Any:

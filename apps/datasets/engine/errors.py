@@ -43,3 +43,12 @@ class DataUnavailable(DatasetError):
     """The object store does not answer, or a file is missing; the text says which."""
 
     code: ClassVar[str] = "data_unavailable"
+
+
+class PageUnavailable(DatasetError):
+    """A kept page whose record is missing, damaged or of another run; the text says why."""
+
+    code: ClassVar[str] = "page_unavailable"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(gettext_noop("The kept page cannot be read: %(why)s."), why=why)

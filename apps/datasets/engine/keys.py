@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
 from uuid import uuid4
+
+PAGES: Final = "pages/"
 
 
 def folder(project_id: int, dataset_id: int) -> str:
@@ -31,3 +34,8 @@ def table_file(
 def stored_file(project_id: int, dataset_id: int, run_number: int, sha256: str) -> str:
     """Return the prefix of the parts of a file that a run keeps, without a slash at its end."""
     return f"{folder(project_id, dataset_id)}files/run-{run_number}/{sha256}"
+
+
+def pages(project_id: int, run_number: int) -> str:
+    """Return the prefix of the WARC files with kept pages of a run, with a slash at its end."""
+    return f"{PAGES}p{project_id}/run-{run_number}/"

@@ -39,7 +39,7 @@ from yardkit.items.segments import FieldStatistics, ItemRows
 from yardkit.names import UNSTORABLE
 from yardkit.protocol import ItemBatch, ProtocolError
 from yardkit.spans import Spans, TooManyGaps
-from yardkit.tokens import verify_run_token
+from yardkit.tokens import pages_project, verify_run_token
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +160,8 @@ def _check_message(message: ItemBatch) -> None:
 def token_problem(producer: str, token: str) -> str:
     """Return why a token does not prove this producer, "" if it does.
 
-    Only runs have tokens; the other producers are processes of the platform.
+    Runs have tokens, and agents for the pages of a run; the other producers are processes of the
+    platform.
     """
     if producer.partition(":")[0] in KINDS_OF_RUNS and not _token_is_valid(producer, token):
         return f"the token is not that of {producer[:100]}"
@@ -170,9 +171,11 @@ def token_problem(producer: str, token: str) -> str:
 @lru_cache(maxsize=4096)
 def _token_is_valid(producer: str, token: str) -> bool:
     # Checking a signature is slow; the same one comes with every batch of a run.
-    number = producer.partition(":")[2]
+    kind, _, number = producer.partition(":")
     if not (number.isascii() and number.isdigit() and len(number) < 19):
         return False
+    if KINDS_OF_RUNS[kind] is Kind.PAGES:
+        return pages_project(settings.SECRET_KEY, int(number), token) is not None
     return verify_run_token(settings.SECRET_KEY, int(number), token)
 
 

@@ -23,6 +23,7 @@ from apps.datasets.engine import keys
 from apps.datasets.engine.tables import KEEP_SNAPSHOTS
 from apps.datasets.models import Compaction, DataFile, Dataset, DatasetRun, StoredFile
 from apps.datasets.services.compaction import recover, tables
+from apps.datasets.services.kept_pages import days_of_pages, delete_pages, sweep_pages
 from apps.datasets.services.leases import HeldDataset, hold
 from apps.datasets.states import Kind, Level, Origin
 from apps.jobs.models import Job
@@ -148,6 +149,8 @@ def _expired_with_items(dataset: Dataset, now: datetime) -> Iterator[DatasetRun]
     )
     items = {row.run_number: row for row in DatasetRun.objects.filter(dataset__in=of_items)}
     days = dataset.keep_days or settings.RUN_REQUESTS_DAYS
+    if dataset.kind == Kind.PAGES:
+        days = days_of_pages(dataset)
     oldest = now - timedelta(days=days) if days else None
     for row in DatasetRun.objects.filter(
         dataset=dataset, deleted_at=None, settled_at__isnull=False
@@ -198,6 +201,9 @@ def delete_runs(*, held: HeldDataset, runs: Sequence[DatasetRun], now: datetime)
         _audit(dataset, "datasets.delete_runs", sums, runs=numbers)
     failpoints.hit("datasets.retention_manifest")
     shared_objects().delete(paths)
+    if dataset.kind == Kind.PAGES:
+        for number in numbers:
+            delete_pages(project_id=dataset.project_id, run_number=number)
     logger.info("dataset %d: deleted %d runs", dataset.pk, len(numbers))
 
 
@@ -292,6 +298,7 @@ def sweep(*, now: datetime) -> int:
             doomed = [info.key for info in infos]
         shared_objects().delete(doomed)
         count += len(doomed)
+    count += sweep_pages(now=now)
     if count:
         logger.info("swept %d objects that belong to nothing", count)
     return count

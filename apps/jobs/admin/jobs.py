@@ -68,6 +68,7 @@ FIELDSETS = (
                 ("follow_redirects", "max_redirects"),
                 "user_agent",
                 ("use_cookies", "cookies"),
+                ("keep_pages", "pages_sample", "pages_days"),
             ),
         },
     ),

@@ -9,7 +9,13 @@ from apps.jobs.models.job import (
     JobLink,
     job_contradictions,
 )
-from apps.jobs.models.options import OPTIONS, DownloaderKind, DownloadPolicy, contradictions
+from apps.jobs.models.options import (
+    OPTIONS,
+    DownloaderKind,
+    DownloadPolicy,
+    PagesKept,
+    contradictions,
+)
 from apps.jobs.models.run import Run, RunCommand, RunMove
 from apps.jobs.models.schedule import PlannedRun, Schedule
 from apps.jobs.models.trial import ImageTrial
@@ -26,6 +32,7 @@ __all__ = [
     "ImageTrial",
     "Job",
     "JobLink",
+    "PagesKept",
     "PlannedRun",
     "Run",
     "RunCommand",

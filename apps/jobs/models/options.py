@@ -20,7 +20,7 @@ from apps.jobs.models.validators import (
 )
 from apps.runtime.fields import SecretTextField
 from yardkit.fetcher import MAX_BODY_BYTES
-from yardkit.protocol import CutRule, DownloaderSettings, DownloaderType, Policy
+from yardkit.protocol import CutRule, DownloaderSettings, DownloaderType, KeepPages, Policy
 
 MOST_AGENTS: Final = 10_000
 MAX_TIMEOUT_SECONDS: Final = 600.0
@@ -44,6 +44,15 @@ class DownloaderKind(models.TextChoices):
     IMPERSONATE = DownloaderType.IMPERSONATE.value, _("HTTP like a browser")
     BROWSER = DownloaderType.BROWSER.value, _("browser")
     FILE = DownloaderType.FILE.value, _("files on the agent")
+
+
+class PagesKept(models.TextChoices):
+    """Which responses the agents keep."""
+
+    NONE = KeepPages.NONE.value, _("none")
+    FAILED = KeepPages.FAILED.value, _("failed ones")
+    SAMPLE = KeepPages.SAMPLE.value, _("a sample")
+    ALL = KeepPages.ALL.value, _("all")
 
 
 class DownloadOptions(models.Model):
@@ -225,6 +234,32 @@ class DownloadOptions(models.Model):
         _("fed from outside"),
         default=False,
         help_text=_("A run without requests waits 30 s for new ones before it ends."),
+    )
+
+    keep_pages = models.CharField(
+        _("keep pages"),
+        max_length=6,
+        choices=PagesKept.choices,
+        default=PagesKept.FAILED,
+        db_default=PagesKept.FAILED.value,
+        help_text=_(
+            "Responses stored as received, in WARC files. Failed ones have an error status or an "
+            "incomplete body."
+        ),
+    )
+    pages_sample = models.PositiveIntegerField(
+        _("sample size"),
+        default=100,
+        db_default=100,
+        validators=[MinValueValidator(1), MaxValueValidator(1_000_000)],
+        help_text=_("A sample has one in this many addresses, the same ones in every run."),
+    )
+    pages_days = models.PositiveIntegerField(
+        _("days to keep pages"),
+        default=30,
+        db_default=30,
+        validators=[MinValueValidator(1), MaxValueValidator(3650)],
+        help_text=_("Older kept pages are deleted."),
     )
 
     class Meta:

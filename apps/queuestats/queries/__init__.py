@@ -23,6 +23,7 @@ from apps.queuestats.queries.totals import (
     CenterTotals,
     RunTotals,
     center_totals,
+    page_totals,
     run_totals,
 )
 
@@ -41,6 +42,7 @@ __all__ = [
     "SeriesKey",
     "center_totals",
     "job_totals",
+    "page_totals",
     "points",
     "points_of",
     "rate",

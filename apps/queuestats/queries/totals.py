@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from apps.queuestats.models import CenterCounter, RunCounter
+from apps.queuestats.models import CenterCounter, PageCounter, RunCounter
 
 REQUESTS = ("total", "success", "failed", "queued", "in_flight")
 ATTEMPTS = (
@@ -195,3 +195,12 @@ def center_totals(owners: Iterable[str]) -> dict[str, CenterTotals]:
     return {
         owner: CenterTotals(**values, reported=owner in reported) for owner, values in sums.items()
     }
+
+
+def page_totals(owner: str) -> tuple[int, dict[str, int]]:
+    """Return how many pages the agents of a run were to keep, and by reason those they did not."""
+    chosen, not_kept = 0, Counter[str]()
+    for row in PageCounter.objects.filter(owner=owner):
+        chosen += row.chosen
+        not_kept.update(row.not_kept)
+    return chosen, dict(not_kept)

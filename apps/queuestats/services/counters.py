@@ -20,7 +20,7 @@ from apps.queuestats.services.rejections import RejectedReport, store_batch
 from apps.queuestats.services.upsert import Upsert
 from apps.runtime.services import emit
 from yardkit import failpoints
-from yardkit.protocol import CenterCounters, RunCounters
+from yardkit.protocol import CenterCounters, PageCounters, RunCounters
 
 # An ended run whose last report is older than this sends no further ones.
 LAST_REPORT_SECONDS = 15.0
@@ -28,6 +28,8 @@ LAST_REPORT_SECONDS = 15.0
 MAX_FIELDS = 200
 # Limit of statistics of a run's framework.
 MAX_STATS = 1000
+# Limit of reasons why pages are not kept.
+MAX_REASONS = 50
 
 _SET: Final = "{name} = excluded.{name}"
 _RUN_VALUES: Final = {
@@ -59,7 +61,21 @@ _CENTERS: Final = Upsert(
     only_where="queuestats_centercounter.seq < excluded.seq",
 )
 
-Report = RunCounters | CenterCounters
+_PAGE_VALUES: Final = {
+    "seq": "bigint",
+    "chosen": "bigint",
+    "not_kept": "jsonb",
+    "updated_at": "timestamptz",
+}
+_PAGES: Final = Upsert(
+    table="queuestats_pagecounter",
+    columns={"owner": "text", "boot": "text", **_PAGE_VALUES},
+    key=("owner", "boot"),
+    change=", ".join(_SET.format(name=name) for name in _PAGE_VALUES),
+    only_where="queuestats_pagecounter.seq < excluded.seq",
+)
+
+Report = RunCounters | CenterCounters | PageCounters
 
 
 def store_counters(*, messages: Sequence[Report], now: datetime) -> list[RejectedReport]:
@@ -79,6 +95,7 @@ def _store(messages: Sequence[Report], now: datetime) -> list[RejectedReport]:
     rejected: list[RejectedReport] = []
     of_runs: dict[tuple[int, str], RunCounters] = {}
     of_centers: dict[tuple[int, str], CenterCounters] = {}
+    of_pages: dict[tuple[int, str], PageCounters] = {}
     failures: list[FailedRequest] = []
     for message in messages:
         if message.run not in facts:
@@ -86,16 +103,19 @@ def _store(messages: Sequence[Report], now: datetime) -> list[RejectedReport]:
         elif isinstance(message, RunCounters):
             failures += _failures(message, facts[message.run], now)
             _keep_newest(of_runs, message)
+        elif isinstance(message, PageCounters):
+            _keep_newest(of_pages, message)
         else:
             _keep_newest(of_centers, message)
     rows, increases = _write_runs(of_runs, facts, now)
     _write_centers(of_centers, now)
+    _write_pages(of_pages, now)
     _write_stats(of_runs, facts, now)
     # A redelivered note conflicts with its unique (owner, boot, seq) and is ignored.
     FailedRequest.objects.bulk_create(failures, ignore_conflicts=True, batch_size=500)
     add_increases(increases, now=now)
     failpoints.hit("queuestats.before_commit")
-    _publish_changes({run for run, _boot in (*of_runs, *of_centers)}, facts, rows)
+    _publish_changes({run for run, _boot in (*of_runs, *of_centers, *of_pages)}, facts, rows)
     return rejected
 
 
@@ -201,6 +221,22 @@ def _write_centers(messages: Mapping[tuple[int, str], CenterCounters], now: date
                 boot,
                 message.seq,
                 *(getattr(message, name) for name in CENTER_SUMMED),
+                now,
+            )
+            for (run, boot), message in messages.items()
+        ]
+    )
+
+
+def _write_pages(messages: Mapping[tuple[int, str], PageCounters], now: datetime) -> None:
+    _PAGES.write(
+        [
+            (
+                f"run:{run}",
+                boot,
+                message.seq,
+                message.chosen,
+                dict(islice(message.not_kept.items(), MAX_REASONS)),
                 now,
             )
             for (run, boot), message in messages.items()

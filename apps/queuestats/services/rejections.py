@@ -11,18 +11,18 @@ from django.db import InterfaceError, OperationalError
 from apps.runtime.services import in_short_transaction
 from yardkit.errors import first_line
 from yardkit.guard import settle
-from yardkit.protocol import CenterCounters, RunCounters, Samples
+from yardkit.protocol import CenterCounters, PageCounters, RunCounters, Samples
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedReport:
     """A report that cannot be stored, with the reason for its dead letter."""
 
-    message: RunCounters | CenterCounters | Samples
+    message: RunCounters | CenterCounters | PageCounters | Samples
     reason: str
 
 
-M = TypeVar("M", RunCounters | CenterCounters, Samples)
+M = TypeVar("M", RunCounters | CenterCounters | PageCounters, Samples)
 
 
 def store_batch(

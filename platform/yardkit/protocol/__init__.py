@@ -78,6 +78,7 @@ from yardkit.protocol.items import (
     FileChunk,
     ItemBatch,
 )
+from yardkit.protocol.pages import KeepPages, PageCounters, PagePolicy
 from yardkit.protocol.resources import (
     LeasedResource,
     LeaseResource,
@@ -176,6 +177,7 @@ __all__ = [
     "Heartbeat",
     "HostResult",
     "ItemBatch",
+    "KeepPages",
     "KnownSeed",
     "LeaseExtended",
     "LeaseGivenBack",
@@ -191,6 +193,8 @@ __all__ = [
     "ManageSeeds",
     "Message",
     "ObjectKind",
+    "PageCounters",
+    "PagePolicy",
     "Policy",
     "ProtocolError",
     "Register",

@@ -31,6 +31,7 @@ from yardkit.protocol.downloads import (
     Withdraw,
 )
 from yardkit.protocol.items import FileChunk, ItemBatch
+from yardkit.protocol.pages import PageCounters
 from yardkit.protocol.resources import ResourceCall, ResourceReply
 from yardkit.protocol.runs import (
     CenterCounters,
@@ -66,6 +67,7 @@ AnyMessage = (
     | RunQueued
     | RunCounters
     | CenterCounters
+    | PageCounters
     | Samples
     | Lifecycle
     | LifecycleAnswer
