@@ -19,6 +19,7 @@ from tools.benches import (
     requests,
     router,
     routing,
+    scrapy_runs,
     seeds,
 )
 from tools.benches.measuring import BenchFailed
@@ -28,6 +29,7 @@ GROWTH = (1, 3, 10)
 # What runs each, and the arguments it takes.
 BENCHES: dict[str, tuple[Callable[..., dict[str, Any]], tuple[str, ...]]] = {
     "download": (download.run, ("pages", "scales", "peer")),
+    "scrapy": (scrapy_runs.run, ("pages", "scales", "peer")),
     "heartbeats": (heartbeats.run, ("agents", "seconds")),
     "dispatch": (dispatch.run, ("policies", "sizes", "rate", "seconds", "polite")),
     "routing": (routing.run, ("sizes", "items", "scales", "peer")),
@@ -105,7 +107,7 @@ class Command(BaseCommand):
 
 
 def _add_sizes(parser: CommandParser) -> None:
-    parser.add_argument("--pages", type=int, default=3000, help="download: at scale 1")
+    parser.add_argument("--pages", type=int, default=3000, help="download, scrapy: at scale 1")
     parser.add_argument("--agents", type=int, default=1000, help="heartbeats: at scale 1")
     parser.add_argument(
         "--sizes",

@@ -34,7 +34,7 @@ from yardkit.stop import Stop
 
 AGENTS = 2
 # Parts of a box that a crawl does without.
-_NOT_NEEDED = ("web", "worker", "beat", "router", "seeds", "fetcher", "collector", "monitor")
+NOT_NEEDED = ("web", "worker", "beat", "router", "seeds", "fetcher", "collector", "monitor")
 CONCURRENCY = 100
 LIMIT_SECONDS = 300.0
 # What the center may add to a request's way, at the median.
@@ -50,7 +50,7 @@ def run(*, pages: int, scales: Sequence[int], peer: bool) -> dict[str, Any]:
     before = conditions()
     steps, theirs = [], None
     for number, scale in enumerate(scales):
-        with _site(pages * scale) as url:
+        with site(pages * scale) as url:
             steps.append(_ours(url, pages * scale))
             if peer and not number:
                 theirs = _peer(url, pages * scale)
@@ -85,7 +85,8 @@ def _cpu_us(step: dict[str, Any]) -> float:
 
 
 @contextmanager
-def _site(pages: int) -> Iterator[str]:
+def site(pages: int) -> Iterator[str]:
+    """Serve the bench's pages until the end of the block; their first address."""
     with helper(module("tools.benches.pages", str(pages))) as process:
         yield f"http://127.0.0.1:{int(line_of(process))}/p/0.html"
 
@@ -97,13 +98,13 @@ def _ours(url: str, pages: int) -> dict[str, Any]:
     units = [
         _tapped(unit)
         for unit in box(host="", port=0, agents=AGENTS, builds_apart=False)
-        if unit.name not in _NOT_NEEDED
+        if unit.name not in NOT_NEEDED
     ]
     supervisor = Supervisor(units, lambda name, line: lines.append(f"{name} {line}"))
     with Stop() as stop:
         supervisor.start()
         try:
-            _warm_up(supervisor, stop)
+            warm_up(supervisor, stop)
             return _measure(supervisor, stop, url, pages)
         except BenchFailed as failure:
             raise BenchFailed("\n".join([str(failure), *lines[-20:]])) from failure
@@ -123,7 +124,7 @@ def _tapped(unit: Unit) -> Unit:
     return replace(unit, argv=argv, environment=PYTHON_PATH)
 
 
-def _warm_up(supervisor: Supervisor, stop: Stop) -> None:
+def warm_up(supervisor: Supervisor, stop: Stop) -> None:
     """Until every agent has registered, so that start-up is not measured."""
     began = timezone.now()
     deadline = time.monotonic() + 60
