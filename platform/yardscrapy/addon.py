@@ -23,6 +23,9 @@ _PRIORITY: Final = "cmdline"
 _BY_AGENTS: Final = ("http", "https")
 # Not a download: the content is in the URL.
 _HARMLESS: Final = frozenset({"data"})
+_CONSOLES: Final = frozenset(
+    {"scrapy.extensions.remote_control.RemoteControl", "scrapy.extensions.telnet.TelnetConsole"}
+)
 _AGENT_HANDLER: Final = "yardscrapy.handler.AgentDownloadHandler"
 _DIRECT_HANDLER: Final = "yardscrapy.handler.DirectDownloadHandler"
 _REFUSED_HANDLER: Final = "yardscrapy.handler.RefusedDownloadHandler"
@@ -46,8 +49,7 @@ class CrawlyardAddon:
             options.choice(settings, name)
         _replace_handlers(settings)
         _take_robots(settings)
-        _set(settings, "REMOTE_CONTROL_ENABLED", False)
-        _set(settings, "TELNETCONSOLE_ENABLED", False)
+        _close_consoles(settings)
         _limit_memory(settings)
         if options.choice(settings, options.POLITENESS) == "center":
             _leave_politeness(settings)
@@ -70,6 +72,15 @@ def _take_robots(settings: BaseSettings) -> None:
     """Let the center obey robots.txt, for all runs at once, in place of Scrapy's middleware."""
     _set(settings, options.OBEY_ROBOTS, settings.getbool("ROBOTSTXT_OBEY"))
     _set(settings, "ROBOTSTXT_OBEY", False)
+
+
+def _close_consoles(settings: BaseSettings) -> None:
+    for name in ("REMOTE_CONTROL_ENABLED", "TELNETCONSOLE_ENABLED"):
+        _set(settings, name, False)
+    # Removed as well: the import of RemoteControl alone takes 8 MB, for aiohttp.
+    base = settings.getdict("EXTENSIONS_BASE").items()
+    left = {path: order for path, order in base if path not in _CONSOLES}
+    _set(settings, "EXTENSIONS_BASE", left)
 
 
 def _limit_memory(settings: BaseSettings) -> None:

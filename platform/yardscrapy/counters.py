@@ -149,53 +149,29 @@ class RequestTracker:
         if page is not None:
             page.accepted = True
 
-    def spider_output(self, response: Response, output: Iterable[T]) -> Iterator[T]:
-        page = self._pages.get(response)
-        if page is None:
-            yield from output
-            return
-        try:
-            for found in output:
-                self._note_output(page, found)
-                yield found
-        except Exception as error:
-            self._spider_failed(page, error)
-            raise
-        # Not reached when the crawl closes the generator early: then the request is unfinished.
-        self._end(page)
+    def page(self, response: Response) -> Page | None:
+        """Return the page of a response; None for one that the downloader has not seen."""
+        return self._pages.get(response)
 
-    async def spider_output_async(
-        self, response: Response, output: AsyncIterator[T]
-    ) -> AsyncIterator[T]:
-        page = self._pages.get(response)
-        try:
-            async for found in output:
-                if page is not None:
-                    self._note_output(page, found)
-                yield found
-        except Exception as error:
-            if page is not None:
-                self._spider_failed(page, error)
-            raise
-        if page is not None:
-            self._end(page)
-
-    def spider_failed(self, response: Response, error: BaseException) -> None:
-        """Note an exception that no spider middleware has handled."""
-        page = self._pages.get(response)
-        if page is not None:
-            self._spider_failed(page, error)
-
-    def _spider_failed(self, page: Page, error: BaseException) -> None:
-        page.error = page.error or error
-        self._end(page)
-
-    def _note_output(self, page: Page, found: Any) -> None:
+    def yielded(self, page: Page, found: Any) -> None:
+        """Note what a callback has yielded."""
         if isinstance(found, Request):
             found.meta[PARENT] = number_of(page.request)
         elif is_item(found):
             page.items += 1
             page.yielded += 1
+
+    def spider_ended(self, page: Page | None) -> None:
+        """Note that a callback has yielded all of its output."""
+        if page is not None and not page.exhausted:
+            page.exhausted = True
+            self._settle(page)
+
+    def spider_failed(self, page: Page | None, error: BaseException) -> None:
+        """Note an exception of a callback, or one that no spider middleware has handled."""
+        if page is not None:
+            page.error = page.error or error
+            self.spider_ended(page)
 
     # --- items ----------------------------------------------------------------------------------
 
@@ -204,11 +180,6 @@ class RequestTracker:
         page = self._pages.get(response) if isinstance(response, Response) else None
         if page is not None:
             page.items -= 1
-            self._settle(page)
-
-    def _end(self, page: Page) -> None:
-        if not page.exhausted:
-            page.exhausted = True
             self._settle(page)
 
     def _settle(self, page: Page) -> None:
@@ -271,21 +242,42 @@ class OuterSpiderMiddleware:
     def process_spider_input(self, response: Response, spider: Any = None) -> None:
         self._tracker.spider_input(response)
 
+    # One generator for all that a callback yields: each level costs as much as parsing a link.
+    # Their last lines are not reached when the crawl closes a generator early: then the request
+    # is unfinished.
+
     def process_spider_output(
         self, response: Response, result: Iterable[T], spider: Any = None
     ) -> Iterator[T]:
-        yield from self._tracker.spider_output(response, result)
+        page = self._tracker.page(response)
+        try:
+            for found in result:
+                if page is not None:
+                    self._tracker.yielded(page, found)
+                yield found
+        except Exception as error:
+            self._tracker.spider_failed(page, error)
+            raise
+        self._tracker.spider_ended(page)
 
     async def process_spider_output_async(
         self, response: Response, result: AsyncIterator[T], spider: Any = None
     ) -> AsyncIterator[T]:
-        async for found in self._tracker.spider_output_async(response, result):
-            yield found
+        page = self._tracker.page(response)
+        try:
+            async for found in result:
+                if page is not None:
+                    self._tracker.yielded(page, found)
+                yield found
+        except Exception as error:
+            self._tracker.spider_failed(page, error)
+            raise
+        self._tracker.spider_ended(page)
 
     def process_spider_exception(
         self, response: Response, exception: Exception, spider: Any = None
     ) -> None:
-        self._tracker.spider_failed(response, exception)
+        self._tracker.spider_failed(self._tracker.page(response), exception)
 
 
 class InnerSpiderMiddleware:

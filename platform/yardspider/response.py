@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
 import msgspec
-from selectolax.lexbor import LexborHTMLParser
 
 from yardkit import charsets
 from yardkit.protocol import HeaderPairs, header_pairs, header_texts
@@ -16,6 +15,7 @@ from yardspider.request import Callback, Request
 
 if TYPE_CHECKING:
     from parsel import Selector, SelectorList
+    from selectolax.lexbor import LexborHTMLParser
 
     from yardspider.seeds.task import SeedTask
 
@@ -187,6 +187,9 @@ class Response:
     def document(self) -> LexborHTMLParser:
         """The parsed page (selectolax): the fast way to search it."""
         if self._document is None:
+            # Imported at the first use: runs of Scrapy projects parse by other means.
+            from selectolax.lexbor import LexborHTMLParser
+
             self._document = LexborHTMLParser(self.text)
         return self._document
 

@@ -79,6 +79,9 @@ def test_robots_txt_has_one_owner_and_no_console_is_open() -> None:
     assert not settings.getbool("ROBOTSTXT_OBEY")
     assert not settings.getbool("REMOTE_CONTROL_ENABLED")
     assert not settings.getbool("TELNETCONSOLE_ENABLED")
+    extensions = settings.getwithbase("EXTENSIONS")
+    assert "scrapy.extensions.closespider.CloseSpider" in extensions
+    assert not any("telnet" in path or "remote_control" in path for path in extensions)
     assert not changed().getbool(options.OBEY_ROBOTS)
 
 
