@@ -156,6 +156,7 @@ class RunReport:
     def _count_success(self, row: RequestRow | None) -> None:
         self._open -= 1
         self.accounting.success += 1
+        self.accounting.pages += 1
         self._put(row)
 
     def _put(self, row: RequestRow | None) -> None:

@@ -18,7 +18,10 @@ def project(slug: str) -> Any:
 
 
 def start(*, url: str, spider: str, policy: str, agents: int, window: int) -> int:
-    """A run of its own job; its id."""
+    """A run of its own job; its id.
+
+    ``spider``: a class of ``matrix_spiders``, or the name of a Scrapy spider, in lower case.
+    """
     from django.utils import timezone
 
     from apps.jobs.models import Job
@@ -28,9 +31,11 @@ def start(*, url: str, spider: str, policy: str, agents: int, window: int) -> in
     job = Job.objects.create(
         project=project("failures"),
         name=f"job {number}",
-        spider=f"matrix_spiders:{spider}",
+        spider=spider if spider.islower() else f"matrix_spiders:{spider}",
         arguments={"url": url},
         speed=0,
+        # Of the classes, the settings have it.
+        publish_retries=120 if spider.islower() else None,
         concurrency=window,
         policy=policy,
         agents=agents,
