@@ -11,6 +11,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.db.models import Count
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from apps.jobs.engine.cron import next_times, parse_cron, zone_of
 from apps.jobs.models import Job, PlannedRun, Run, Schedule
@@ -29,7 +30,7 @@ MOST_NAMED: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """Data of a run for the request center and for statistics."""
+    """Data of a run for the request center and for statistics. ``boot``: newest execution."""
 
     run: int
     project: int
@@ -38,6 +39,7 @@ class RunFacts:
     state: str
     allowed_networks: tuple[str, ...]
     pages: PagePolicy
+    boot: str
 
 
 def run_facts(runs: Iterable[int]) -> dict[int, RunFacts]:
@@ -50,6 +52,7 @@ def run_facts(runs: Iterable[int]) -> dict[int, RunFacts]:
         "job__project__allowed_networks",
         "job__keep_pages",
         "job__pages_sample",
+        "boot",
     )
     return {
         pk: RunFacts(
@@ -60,21 +63,54 @@ def run_facts(runs: Iterable[int]) -> dict[int, RunFacts]:
             state=state,
             allowed_networks=tuple(networks or ()),
             pages=PagePolicy(keep=KeepPages(keep), sample=sample),
+            boot=boot,
         )
-        for pk, job, project, state, networks, keep, sample in rows
+        for pk, job, project, state, networks, keep, sample, boot in rows
     }
 
 
-def spider_error(*, spider: str, image: object, command: Sequence[str]) -> str:
-    """Return why the spider of a job cannot be found; "" if it is found or cannot be checked.
+# Fields of a job that ``spider_errors`` compares with each other.
+SPIDER_FIELDS: Final = ("spider", "image", "command", "arguments")
+
+
+def spider_errors(
+    *, spider: str, image: object, command: Sequence[str], arguments: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return why a job's spider cannot be found, or which arguments it lacks, by field.
 
     An image is checked by its description, if it has one. Only a run without an image takes its
     spider from ``SPIDERS_DIR``, and only a process that has spiders in that folder can check it.
     """
     if command or not spider:
+        return {}
+    if not isinstance(image, Image):
+        error = _missing_in_folder(spider)
+        return {"spider": error} if error else {}
+    described = image_description(image)
+    if described is None:
+        return {}
+    if error := _missing_in(image, described, spider):
+        return {"spider": error}
+    error = _missing_arguments(described.spider(spider), arguments)
+    return {"arguments": error} if error else {}
+
+
+def _missing_arguments(spider: Mapping[str, Any] | None, given: Mapping[str, Any]) -> str:
+    if spider is None:
         return ""
-    if isinstance(image, Image):
-        return _missing_in(image, spider)
+    declared = spider["arguments"]
+    missing = [each["name"] for each in declared if each["required"] and each["name"] not in given]
+    if not missing:
+        return ""
+    text = ngettext(
+        "The spider %(spider)s requires the argument %(names)s.",
+        "The spider %(spider)s requires the arguments %(names)s.",
+        len(missing),
+    )
+    return text % {"spider": spider["name"], "names": ", ".join(missing)}
+
+
+def _missing_in_folder(spider: str) -> str:
     folder = Path(settings.SPIDERS_DIR)
     modules = modules_in(folder)
     if not modules:
@@ -98,18 +134,18 @@ def image_description(image: Image | None) -> ImageDescription | None:
     return None if image is None else ImageDescription.objects.filter(image=image).first()
 
 
-def imported_spider_error(job: Job, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return why the image of an imported job lacks its spider; "" if neither changes."""
-    names = ("spider", "image", "command")
-    if job.image is None or all(before.get(name) == after[name] for name in names):
-        return ""
-    return spider_error(spider=job.spider, image=job.image, command=job.command)
+def imported_spider_errors(
+    job: Job, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return ``spider_errors`` of an imported job with an image; {} if no such field changes."""
+    if job.image is None or all(before.get(name) == after[name] for name in SPIDER_FIELDS):
+        return {}
+    return spider_errors(**{name: getattr(job, name) for name in SPIDER_FIELDS})
 
 
-def _missing_in(image: Image, spider: str) -> str:
+def _missing_in(image: Image, described: ImageDescription, spider: str) -> str:
     """Return why an image lacks a spider; "" if it has it, or if that is unknown."""
-    described = image_description(image)
-    if described is None or spider in described.names:
+    if spider in described.names:
         return ""
     broken = {error["module"] for error in described.errors}
     # Modules that could not be imported may define it: they may need the job's environment.

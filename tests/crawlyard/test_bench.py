@@ -85,6 +85,21 @@ def test_download_tells_what_the_center_adds(bench: Any) -> None:
     assert result["growth"] == {"steps": [ours], "cpu_ratio": 1.0, "rss_ratio": 1.0}
 
 
+@LONG
+@pytest.mark.covers("SC.8")
+def test_scrapy_crawls_the_same_pages_plain_and_on_the_platform(bench: Any) -> None:
+    # It fails by itself when a side does not fetch each page once.
+    result = bench("scrapy", "--pages", "20", "--scale", "2")
+    assert len(result["rounds"]) == 3
+    for each in result["rounds"]:
+        assert {side: each[side]["pages"] for side in each} == {"plain": 40, "ours": 40}
+    assert result["ours"]["cpu_us_per_page"] > 0
+    assert result["limit"] == {"ratio": 1.0, "memory_ratio": 1.1}
+    used = (1 / result["ratio"], result["memory_ratio"] / 1.1)
+    assert result["limit_ratio"] == round(max(used), 3)
+    assert [step["pages"] for step in result["growth"]["steps"]] == [40]
+
+
 def test_seeds_are_counted(bench: Any) -> None:
     # It fails by itself when a seed is lost. The peer is installed for benches only.
     result = bench("seeds", "--seeds", "20000", "--scale", "1", "--no-peer")

@@ -74,7 +74,8 @@ def test_a_spider_that_the_image_lacks_cannot_be_saved(project: Project) -> None
     assert refused.status_code == 400
     (text,) = refused.json()["fields"]["spider"]
     assert text == f"The image {image.reference} has no spider boks. Did you mean books?"
-    made = api.post("jobs", body(project, image=image.pk, spider="books"))
+    given = {"start": "https://a.org/"}
+    made = api.post("jobs", body(project, image=image.pk, spider="books", arguments=given))
     assert made.status_code == 201, made.content
     # Of a job that has it, other fields can be changed still.
     ImageDescription.objects.update(spiders=[])
@@ -93,7 +94,10 @@ def test_an_import_refuses_it_as_well(project: Project) -> None:
     image = describe(make_image(project))
     headers = {"mode": "upsert"}
     api = Api(make_user(roles={project: Role.EDITOR}))
-    text = "crawlyard_jobs: 1\njobs:\n- name: a\n  image: {}\n  spider: {}\n"
+    text = (
+        "crawlyard_jobs: 1\njobs:\n- name: a\n  image: {}\n  spider: {}\n"
+        "  arguments: {{start: x}}\n"
+    )
     for name, status in (("boks", 422), ("books", 200)):
         answer = api.post(
             "jobs/import",
@@ -101,6 +105,33 @@ def test_an_import_refuses_it_as_well(project: Project) -> None:
         )
         assert answer.status_code == status, answer.content
     assert Job.objects.get().spider == "books"
+
+
+@pytest.mark.django_db
+@pytest.mark.covers("SC.5")
+def test_required_arguments_are_demanded_wherever_a_job_is_saved(project: Project) -> None:
+    image = describe(make_image(project))
+    said = "The spider books requires the argument start."
+    api = Api(make_user(roles={project: Role.EDITOR}))
+    values = {"image": image.pk, "spider": "books"}
+    refused = api.post("jobs", body(project, **values, arguments={"pages": 2}))
+    assert refused.json()["fields"] == {"arguments": [said]}
+    given = {"start": "https://a.org/"}
+    made = api.post("jobs", body(project, **values, arguments=given)).json()
+    assert api.patch(f"jobs/{made['id']}", {"arguments": {}}).status_code == 400
+    assert api.patch(f"jobs/{made['id']}", {"notes": "later"}).status_code == 200
+    text = "crawlyard_jobs: 1\njobs:\n- name: b\n  image: {}\n  spider: books\n  arguments: {}\n"
+    for arguments, status in (("{}", 422), ("{start: a}", 200)):
+        answer = api.post(
+            "jobs/import", {"text": text.format(image.reference, arguments), "project": project.pk}
+        )
+        assert answer.status_code == status, answer.content
+        assert (said in answer.content.decode()) is (status == 422)
+    client = member(project, Role.EDITOR)
+    sent = form(project, name="c", image=str(image.pk), spider="books")
+    assert said in client.post(f"{LIST}add/", sent).content.decode()
+    assert client.post(f"{LIST}add/", {**sent, "arguments.start": "x"}).status_code == 302
+    assert Job.objects.get(name="c").arguments == {"start": "x"}
 
 
 @pytest.mark.django_db
@@ -120,7 +151,8 @@ def test_modules_that_could_not_be_imported_may_have_it(
 ) -> None:
     image = describe(make_image(project), kind, errors)
     api = Api(make_user(roles={project: Role.EDITOR}))
-    answer = api.post("jobs", body(project, image=image.pk, spider=name))
+    given = {"start": "https://a.org/"}
+    answer = api.post("jobs", body(project, image=image.pk, spider=name, arguments=given))
     assert answer.status_code == (201 if known else 400), answer.content
 
 

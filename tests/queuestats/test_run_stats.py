@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from apps.access.states import Role
 from apps.queuestats.models import RunStats
 from apps.queuestats.querysets import StatCondition
+from apps.queuestats.services import store_counters
 from tests.access.factories import Api, make_superuser, make_user
 from tests.jobs.factories import make_job, make_project, make_run
 from tests.jobs.test_admin import logged_in
-from tests.queuestats.factories import report
+from tests.queuestats.factories import NOW, report
+from yardkit.protocol import RunCounters
 
 pytestmark = [pytest.mark.django_db, pytest.mark.covers("SC.6")]
 
@@ -37,6 +40,19 @@ def test_the_newest_report_of_a_run_is_kept() -> None:
     assert stats_of(run) == STATS
     report(run, seq=4, stats={**STATS, "retry/count": 13})
     assert stats_of(run)["retry/count"] == 13
+
+
+def test_a_late_report_of_an_older_execution_replaces_nothing() -> None:
+    run = make_run(boot="b2")
+    older = RunCounters(run=run.pk, boot="b1", seq=9, stats={"finish_reason": "shutdown"})
+    newer = RunCounters(run=run.pk, boot="b2", seq=1, stats=STATS)
+    store_counters(messages=[older], now=NOW)
+    assert stats_of(run) == {"finish_reason": "shutdown"}
+    # Also in one batch, in any order.
+    store_counters(messages=[newer, older], now=NOW)
+    assert stats_of(run) == STATS
+    store_counters(messages=[msgspec.structs.replace(older, seq=10)], now=NOW)
+    assert (stats_of(run), RunStats.objects.get().boot) == (STATS, "b2")
 
 
 def test_a_run_without_statistics_has_no_row() -> None:

@@ -96,6 +96,7 @@ def test_each_request_and_item_has_one_outcome(
     last = watcher.of(run.run).last
     # Failed: /gone without a handler, /gone?errback, the closed port, the broken callback.
     assert (last.success, last.failed, last.queued, last.in_flight) == (6, 4, 0, 0)
+    assert last.pages == 6
     assert {note["url"].removeprefix(site.url) for note in left["failures"]} == {
         "/gone",
         "/gone?errback",

@@ -21,7 +21,7 @@ from apps.jobs.admin.images import FrontierField, ImageField
 from apps.jobs.admin.spiders import ArgumentsFormField, ArgumentsInput, spider_choices
 from apps.jobs.errors import JobNameTaken, SecretsUnreadable
 from apps.jobs.models import OPTIONS, Job
-from apps.jobs.queries import image_description, spider_error
+from apps.jobs.queries import SPIDER_FIELDS, image_description, spider_errors
 from apps.projects.models import Image, Project
 from apps.runtime.fields import CLEAR, SecretInput
 from apps.seeds.models import Frontier
@@ -254,26 +254,29 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         return notes.replace("\r\n", "\n")
 
     def clean(self) -> dict[str, Any] | None:
-        """Report a duplicate name at the field ``name``, a missing spider at ``spider``."""
+        """Report a duplicate name, a missing spider and missing arguments at their fields."""
         cleaned = super().clean()
         project, name = self.cleaned_data.get("project"), self.cleaned_data.get("name")
         if project is not None and name:
             others = Job.objects.filter(project=project, name=name).exclude(pk=self.instance.pk)
             if others.exists():
                 self.add_error("name", str(JobNameTaken.detail))
-        if {"spider", "image", "command"} & set(self.changed_data):
+        if set(SPIDER_FIELDS) & set(self.changed_data):
             self._check_spider()
         return cleaned
 
     def _check_spider(self) -> None:
         given = self.cleaned_data
-        error = spider_error(
+        errors = spider_errors(
             spider=given.get("spider", ""),
             image=given.get("image"),
             command=given.get("command") or [],
+            arguments=given.get("arguments") or {},
         )
-        if error:
-            self.add_error("spider", error)
+        for name, error in errors.items():
+            # Arguments that cannot be read have an error already.
+            if name not in self.errors:
+                self.add_error(name, error)
 
     def _update_errors(self, errors: forms.ValidationError) -> None:
         # Drop cross-field errors of fields that have an error of their own.

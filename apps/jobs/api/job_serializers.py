@@ -36,7 +36,7 @@ from apps.jobs.models.execution_rules import (
 from apps.jobs.models.job import MAX_SPEED
 from apps.jobs.models.options import MAX_TIMEOUT_SECONDS
 from apps.jobs.models.validators import validate_cut_rules
-from apps.jobs.queries import spider_error
+from apps.jobs.queries import SPIDER_FIELDS, spider_errors
 from apps.projects.models import Image, Project
 from apps.seeds.models import Frontier
 
@@ -180,17 +180,11 @@ class JobSerializer(KnownFields, serializers.ModelSerializer[Job]):
         }
         if self._is_taken(merged, job):
             errors["name"] = str(JobNameTaken.detail)
-        if attrs.keys() & {"spider", "image", "command"}:
-            errors |= self._spider_errors(merged)
+        if attrs.keys() & set(SPIDER_FIELDS):
+            errors |= spider_errors(**{name: merged[name] for name in SPIDER_FIELDS})
         if errors:
             raise serializers.ValidationError(errors)
         return attrs
-
-    def _spider_errors(self, merged: dict[str, Any]) -> dict[str, str]:
-        error = spider_error(
-            spider=merged["spider"], image=merged["image"], command=merged["command"]
-        )
-        return {"spider": error} if error else {}
 
     def _image_errors(self, merged: dict[str, Any], job: Job) -> dict[str, str]:
         image = merged["image"]

@@ -30,7 +30,7 @@ from apps.jobs.engine.portable import (
 from apps.jobs.engine.yaml_files import read_yaml, write_yaml
 from apps.jobs.errors import ImportRefused, TooManyJobs
 from apps.jobs.models import OPTIONS, Job
-from apps.jobs.queries import imported_spider_error
+from apps.jobs.queries import imported_spider_errors
 from apps.jobs.services.jobs import create_job, update_job
 from apps.projects.models import Image, Project
 from apps.seeds.models import Frontier
@@ -409,8 +409,8 @@ class _Planner:
             setattr(job, name, value)
         found_wrong = self._check(entry, job)
         after = portable(job)
-        if error := imported_spider_error(job, before, after):
-            self._refuse(entry, "spider", error)
+        for name, error in imported_spider_errors(job, before, after).items():
+            self._refuse(entry, name, error)
             found_wrong = True
         if exists:
             # Reset the object to the stored values; only ``given`` is applied later.

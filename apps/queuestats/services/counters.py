@@ -249,9 +249,13 @@ def _write_stats(
 ) -> None:
     """Store the statistics of the newest execution of each run; later reports have higher numbers.
 
-    A restarted run's execution replaces that before it: its numbers begin again.
+    A restarted run's execution replaces that before it: its numbers begin again. A report of an
+    execution before it may arrive later, and replaces nothing.
     """
-    latest = {run: message for (run, _boot), message in sorted(messages.items()) if message.stats}
+    latest: dict[int, RunCounters] = {}
+    for (run, boot), message in messages.items():
+        if message.stats and (run not in latest or boot == facts[run].boot):
+            latest[run] = message
     if not latest:
         return
     known = (
@@ -267,7 +271,7 @@ def _write_stats(
             updated_at=now,
         )
         for run, message in latest.items()
-        if run not in known or known[run].boot != message.boot or known[run].seq < message.seq
+        if run not in known or _is_newer(message, known[run], facts[run])
     ]
     RunStats.objects.bulk_create(
         rows,
@@ -275,6 +279,12 @@ def _write_stats(
         unique_fields=["run"],
         update_fields=["boot", "seq", "stats", "updated_at"],
     )
+
+
+def _is_newer(message: RunCounters, stored: RunStats, facts: RunFacts) -> bool:
+    if message.boot == stored.boot:
+        return message.seq > stored.seq
+    return message.boot == facts.boot
 
 
 def _failures(message: RunCounters, facts: RunFacts, now: datetime) -> list[FailedRequest]:
