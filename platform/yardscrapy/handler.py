@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import urldefrag, urlsplit
 
 from scrapy import Request, Spider
@@ -185,6 +185,21 @@ class _Handler:
             return DeferredList(self._direct.close())
 
 
+class _Companion(NamedTuple):
+    """Package whose handler downloads requests with a key of their own in ``meta``."""
+
+    key: str
+    setting: str
+    type: DownloaderType
+
+
+# scrapy-playwright and scrapy-impersonate.
+_COMPANIONS: Final = (
+    _Companion("playwright", options.BROWSER, DownloaderType.BROWSER),
+    _Companion("impersonate", options.IMPERSONATE, DownloaderType.IMPERSONATE),
+)
+
+
 class AgentDownloadHandler(_Handler):
     """Handler of http and https."""
 
@@ -194,9 +209,13 @@ class AgentDownloadHandler(_Handler):
         if session is None:
             raise NotConfigured("this process executes no run of the platform")
         self._agents = AgentDownloads(crawler, session)
-        self._by_project = options.choice(crawler.settings, options.BROWSER) == "direct"
         self._type = session.run.downloader.type
-        self._has_warned = False
+        self._warned: set[str] = set()
+        self._by_project = {
+            companion.key
+            for companion in _COMPANIONS
+            if options.choice(crawler.settings, companion.setting) == "direct"
+        }
         if self._by_project:
             # A browser is started by a signal that comes before the first request.
             for scheme in ("http", "https"):
@@ -204,22 +223,25 @@ class AgentDownloadHandler(_Handler):
                     self._direct.handler(scheme)
 
     def _download(self, request: Request) -> Any:
-        if request.meta.get("playwright"):
-            scheme = urlsplit(request.url).scheme
-            if self._by_project and self._direct.is_foreign(scheme):
-                self._direct.count("playwright")
-                return self._direct.download(request, scheme)
-            self._warn_of_browser()
+        for companion in _COMPANIONS:
+            if request.meta.get(companion.key):
+                scheme = urlsplit(request.url).scheme
+                if companion.key in self._by_project and self._direct.is_foreign(scheme):
+                    self._direct.count(companion.key)
+                    return self._direct.download(request, scheme)
+                self._warn_of_type(companion)
         return self._agents.download(request)
 
-    def _warn_of_browser(self) -> None:
-        if self._type is not DownloaderType.BROWSER and not self._has_warned:
-            self._has_warned = True
+    def _warn_of_type(self, companion: _Companion) -> None:
+        if self._type is not companion.type and companion.key not in self._warned:
+            self._warned.add(companion.key)
             log.warning(
-                "requests ask for a browser, and the job's downloader is %r: choose the downloader "
-                "'browser' in the job, or set %s to 'direct'",
+                "requests have meta[%r], and the job's downloader is %r: choose the downloader "
+                "%r in the job, or set %s to 'direct'",
+                companion.key,
                 str(self._type),
-                options.BROWSER,
+                str(companion.type),
+                companion.setting,
             )
 
 

@@ -16,6 +16,7 @@ PROXY: Final = "CRAWLYARD_PROXY"
 POLITENESS: Final = "CRAWLYARD_POLITENESS"
 DIRECT_SCHEMES: Final = "CRAWLYARD_DIRECT_SCHEMES"
 BROWSER: Final = "CRAWLYARD_BROWSER"
+IMPERSONATE: Final = "CRAWLYARD_IMPERSONATE"
 # Written by the add-on: the project's handlers by scheme.
 REPLACED_HANDLERS: Final = "CRAWLYARD_REPLACED_HANDLERS"
 # Written by the add-on: whether the center obeys robots.txt in place of Scrapy's middleware.
@@ -26,6 +27,7 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
     PROXY: ("refuse", "agent", "pass"),
     POLITENESS: ("scrapy", "center"),
     BROWSER: ("agent", "direct"),
+    IMPERSONATE: ("agent", "direct"),
 }
 # A project that sets DOWNLOAD_TIMEOUT to 0 has none; an agent needs one.
 _NO_TIMEOUT_SECONDS: Final = 3600.0

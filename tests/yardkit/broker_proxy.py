@@ -24,14 +24,15 @@ WAYS = ("reset", "refused", "blackhole")
 
 
 class Proxy:
-    """Forwards 127.0.0.1:``port`` to the given address, in one thread.
+    """Forwards ``own_host``:``port`` to the given address, in one thread.
 
     Nothing is held back unless it is told to be ``slow``.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, own_host: str = "127.0.0.1") -> None:
         self._target = (host, port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._own_host = own_host
+        self._listener = socket.create_server((own_host, 0))
         self.port: int = self._listener.getsockname()[1]
         self._peers: dict[socket.socket, socket.socket] = {}
         self._lock = threading.Lock()
@@ -92,7 +93,7 @@ class Proxy:
         """The URL of what is behind it, by way of it."""
         parts = urlsplit(url)
         login = parts.netloc.rpartition("@")
-        netloc = f"{''.join(login[:2])}127.0.0.1:{self.port}"
+        netloc = f"{''.join(login[:2])}{self._own_host}:{self.port}"
         return urlunsplit(parts._replace(netloc=netloc))
 
     def ban(self, words: str) -> None:

@@ -51,15 +51,18 @@ class Crawled:
 
 
 class ScrapyPlatform:
-    """Everything that a run needs, over the embedded broker.
+    """Everything that a run needs.
 
     Args:
         path: folder of modules that only center and agents have.
+        broker_url: instead of the embedded broker.
     """
 
-    def __init__(self, folder: Path, *, agents: int = 2, path: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, agents: int = 2, path: Path | None = None, broker_url: str = ""
+    ) -> None:
         self.folder = folder
-        self.broker_url = f"sqlite:///{folder / 'broker.sqlite3'}"
+        self.broker_url = broker_url or f"sqlite:///{folder / 'broker.sqlite3'}"
         self.daemons = Daemons(
             folder / "daemons",
             BROKER_URL=self.broker_url,
