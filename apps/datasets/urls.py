@@ -18,6 +18,7 @@ from apps.datasets.pages.items import (
 from apps.datasets.pages.kept_pages import kept_content, kept_page, kept_pages
 from apps.datasets.pages.listing import dataset_list, project_datasets
 from apps.datasets.pages.settings import settings_page
+from apps.datasets.pages.trials import trial_page, trials_page, use_image
 
 view = admin.site.admin_view
 
@@ -32,6 +33,9 @@ urlpatterns = [
         name="delivery-move",
     ),
     path("jobs/<int:pk>/data", view(job_items), name="job"),
+    path("jobs/<int:pk>/trials", view(trials_page), name="trials"),
+    path("image-trials/<int:pk>", view(trial_page), name="trial"),
+    path("image-trials/<int:pk>/use", view(use_image), name="trial-use"),
     path("projects/<int:pk>/data", view(project_datasets), name="project"),
     path("runs/<int:pk>/data", view(run_items), name="run"),
     path("runs/<int:pk>/data/live", view(run_items_live), name="run-live"),

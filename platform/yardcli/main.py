@@ -31,6 +31,7 @@ from yardcli.groups import (
     seeds,
     sources,
     stored,
+    trials,
 )
 from yardcli.output import note
 
@@ -51,6 +52,7 @@ for _module in (
     runs,
     items,
     datasets,
+    trials,
     agents,
     routes,
     seeds,

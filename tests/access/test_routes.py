@@ -30,7 +30,7 @@ from tests.alerts.factories import make_channel, make_incident, make_notice
 from tests.configcenter.factories import make_activation, make_version
 from tests.dashboard.machinery import make_daemon, make_letter, make_outgoing, make_periodic_task
 from tests.datasets.deliveries import make_data_delivery
-from tests.datasets.factories import make_data_run, make_dataset
+from tests.datasets.factories import make_data_run, make_dataset, make_trial
 from tests.joblogs.factories import make_build, make_group
 from tests.jobs.factories import make_host, make_job, make_run
 from tests.projects.build_factories import make_image
@@ -135,6 +135,7 @@ MAKERS: dict[str, Callable[[World], Model | Numbered]] = {
     ),
     "api/v1/builds/{pk}": lambda world: make_build(project=world.project),
     "api/v1/frontiers/{pk}": lambda world: make_frontier(world.project),
+    "api/v1/image-trials/{pk}": lambda world: make_trial(world.project),
     "api/v1/images/{pk}": lambda world: make_image(project=world.project),
     "api/v1/builds/{build}": lambda world: make_build(project=world.project),
     "api/v1/host-rules/{pk}": lambda world: HostRule.objects.create(host="example.com"),

@@ -12,9 +12,11 @@ from django.conf import settings
 from apps.datasets.models import Dataset, DatasetRun
 from apps.datasets.services.datasets import dataset_of_job
 from apps.datasets.services.ingestion import store_items
-from apps.jobs.models import Run
+from apps.jobs.models import ImageTrial, Run
+from apps.jobs.states import TrialState
 from apps.projects.models import Project
 from tests.jobs.factories import make_job
+from tests.projects.build_factories import make_image
 from yardkit.items.batches import encode_line, pack
 from yardkit.protocol import CHUNK_BYTES, FileChunk, ItemBatch
 from yardkit.tokens import sign_run_token
@@ -65,6 +67,14 @@ def make_data_run(project: Project) -> DatasetRun:
         return known
     dataset = make_dataset(project)
     return DatasetRun.objects.create(dataset=dataset, run_number=dataset.pk)
+
+
+def make_trial(project: Project, **fields: Any) -> ImageTrial:
+    """A trial that was not passed, of an image in a job of its own."""
+    job = make_job(project=project)
+    image = make_image(project=project, tag=f"trial-{ImageTrial.objects.count()}")
+    values = {"state": TrialState.FAILED, "created_at": NOW, "ended_at": NOW, **fields}
+    return ImageTrial.objects.create(job=job, image=image, image_digest=image.digest, **values)
 
 
 def make_items(count: int, start: int = 1, **fields: Any) -> list[dict[str, Any]]:

@@ -77,6 +77,7 @@ ELSEWHERE = {
     "frontiers/{pk}/lease": "tests/seeds/api",
     "frontiers/{pk}/reopen": "tests/seeds/api",
     "frontiers/{pk}/reopen-failed": "tests/seeds/api",
+    "image-trials": "tests/datasets",
     "projects/{pk}/images/refresh": "tests/projects",
     "sample-pages": "tests/requeststore",
 }
@@ -245,6 +246,7 @@ BODIES: dict[str, Callable[[World], Any]] = {
         "confirm": Frontier.objects.get(project=world.project).name
     },
     "host-rules": lambda world: {"host": "slow.example", "concurrency": 1},
+    "image-trials/{pk}/activate": lambda world: {"note": "known"},
     "job-links": lambda world: {
         "job": make_job(project=world.project).pk,
         "after": make_job(project=world.project).pk,

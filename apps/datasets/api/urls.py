@@ -6,6 +6,7 @@ from apps.access.api.routers import ApiRouter, api_path
 from apps.datasets.api.deliveries import DataDeliveryViewSet
 from apps.datasets.api.files import RunFilesView, RunFileView
 from apps.datasets.api.kept_pages import RunPageAccountingView, RunPagesView, RunPagesWarcView
+from apps.datasets.api.trials import ImageTrialViewSet
 from apps.datasets.api.views import (
     DatasetItemsView,
     DatasetViewSet,
@@ -18,6 +19,7 @@ from apps.datasets.api.views import (
 
 router = ApiRouter()
 router.register("datasets", DatasetViewSet, basename="dataset")
+router.register("image-trials", ImageTrialViewSet, basename="image-trial")
 _DELIVERY = "datasets/<int:dataset>/deliveries/<int:pk>"
 _deliveries = [
     api_path(
