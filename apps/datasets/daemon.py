@@ -16,7 +16,7 @@ from apps.datasets.services import delivery as delivery_service
 from apps.datasets.services.datasets import KINDS_OF_RUNS
 from apps.datasets.services.files import store_chunk
 from apps.datasets.services.ingestion import store_items
-from apps.datasets.services.leases import release_dead
+from apps.datasets.services.leases import ENDING, release_dead
 from apps.datasets.states import Kind
 from apps.runtime.errors import DATABASE_ERRORS
 from yardkit import failpoints, topology
@@ -83,6 +83,7 @@ class DatasetWriter:
         """Subscribe to the queue and start the threads."""
         # ``setup`` may run again: a subscription left open would keep its deliveries.
         self._let_go()
+        ENDING.clear()
         declare_shared(self.broker)
         self._subscribe()
         if not self._threads and not self._once:
@@ -121,6 +122,7 @@ class DatasetWriter:
     def teardown(self) -> None:
         """Store what was received; unacknowledged messages return to the queue."""
         self._stop.set()
+        ENDING.set()
         subscription = self._subscription
         try:
             if subscription is not None and not self._outage.lasting:

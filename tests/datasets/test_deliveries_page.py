@@ -47,7 +47,7 @@ def test_one_is_added_moved_and_deleted(dataset: Dataset) -> None:
     values = {"name": "copy", "mode": "continuous", "table": "a b", "upsert": "id"}
     page = client.post(f"{place}?add=table", values)
     assert page.status_code == 200
-    assert "is no name" in page.content.decode()
+    assert "in the name, at most 63" in page.content.decode()
     assert client.post(f"{place}?add=table", values | {"table": "items"}).status_code == 302
     deliver()
     delivery = Delivery.objects.get()

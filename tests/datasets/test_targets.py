@@ -190,7 +190,7 @@ BAD = [
     ("mongodb", "mongodb://h.example/?tlsCAFile=/etc/x", {"collection": "a.b"}, "tlsCAFile"),
     ("mongodb", "mongodb://h.example/?authMechanism=MONGODB-AWS", {"collection": "a.b"}, "SCRAM"),
     ("mongodb", "mongodb://h.example/", {"collection": "items"}, "collection"),
-    ("kafka", "kafka://h.example", {"topic": "t"}, "host:port"),
+    ("kafka", "kafka://h.example", {"topic": "t"}, "kafka1:9092"),
     ("kafka", "h.example:9092", {"topic": "t", "settings": {"ssl.ca.location": "/x"}}, "ssl.ca"),
     ("rabbitmq", "http://h.example", {"queue": "q"}, "amqp"),
     ("clickhouse", "https://h.example/?user=x", {"table": "t"}, "option"),

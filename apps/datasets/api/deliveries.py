@@ -19,7 +19,7 @@ from apps.access.states import Role
 from apps.datasets.engine.targets.base import BadTarget
 from apps.datasets.engine.targets.factory import KINDS, read_credentials
 from apps.datasets.models import Dataset, Delivery, DeliveryFailure
-from apps.datasets.queries.deliveries import accounting, lag_seconds
+from apps.datasets.queries.deliveries import accountings, lag_seconds
 from apps.datasets.services import deliveries as service
 from apps.runtime.queries import database_now
 
@@ -108,7 +108,8 @@ class DataDeliverySerializer(KnownFields, serializers.ModelSerializer[Delivery])
     @extend_schema_field(serializers.DictField(child=serializers.IntegerField()))
     def get_accounting(self, delivery: Delivery) -> dict[str, int]:
         """Return the numbers of items."""
-        return accounting(delivery).as_dict()
+        counted = self.context.get("accountings") or accountings([delivery])
+        return counted[delivery.pk].as_dict()
 
     def get_lag_seconds(self, delivery: Delivery) -> float:
         """Return the age of what waits."""
@@ -175,6 +176,13 @@ class DataDeliveryViewSet(WriteViewSet[Delivery]):
         super().initial(request, *args, **kwargs)
         visible = Dataset.objects.visible_to(request.user)
         self._dataset: Dataset = get_object_or_404(visible, pk=kwargs["dataset"])
+
+    def get_serializer(self, *args: Any, **kwargs: Any) -> Any:
+        """Count the deliveries of a page together."""
+        serializer: Any = super().get_serializer(*args, **kwargs)
+        if kwargs.get("many"):
+            serializer.context["accountings"] = accountings(args[0])
+        return serializer
 
     def project_of_input(self, values: Any) -> int | None:
         """Return the dataset's project."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+import zlib
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 import msgspec
 from asgiref.sync import sync_to_async
 from django.http import Http404, StreamingHttpResponse
+from django.middleware.gzip import re_accepts_gzip
 from django.shortcuts import get_object_or_404
+from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -59,6 +62,11 @@ from yardkit.items.columns import Columns
 FORMAT: Final = OpenApiParameter(
     "format", enum=list(FORMATS), default="json", description="json is paged, others are streamed."
 )
+
+# Formats that are not compressed by themselves.
+_TEXTS: Final = ("json", "jsonl", "csv")
+# As fast as items are read.
+_GZIP_LEVEL: Final = 1
 
 
 @contextmanager
@@ -117,7 +125,8 @@ class ItemsBaseView(ApiView):
             with answered(), reader:
                 return Response(_page(reader.page(query), fields))
         name = f"dataset-{dataset.pk}" if run is None and dataset else f"run-{run}"
-        return _streamed(reader, query, fields, export, f"{name}.{export}")
+        packed = export in _TEXTS and _accepts_gzip(request)
+        return _streamed(reader, query, fields, export, f"{name}.{export}", packed=packed)
 
 
 class RunItemsView(ItemsBaseView):
@@ -339,8 +348,18 @@ def _shown(item: Item, fields: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def _accepts_gzip(request: Request) -> bool:
+    return bool(re_accepts_gzip.search(request.headers.get("Accept-Encoding", "")))
+
+
 def _streamed(
-    reader: ItemReader, query: ItemQuery, fields: Sequence[str], export: str, name: str
+    reader: ItemReader,
+    query: ItemQuery,
+    fields: Sequence[str],
+    export: str,
+    name: str,
+    *,
+    packed: bool,
 ) -> StreamingHttpResponse:
     # The first pieces are made before the answer begins, since its status cannot change afterwards.
     # Two: some formats begin with a head, before they query.
@@ -351,10 +370,16 @@ def _streamed(
             check_rows(reader, query, export)
             pieces = FORMATS[export](reader, query, fields)
             first = b"".join(islice(pieces, 2))
+            if packed:
+                first, pieces = b"", _gzipped(chain((first,), pieces))
         except BaseException:
             reader.__exit__(None, None, None)
             raise
     response = _attachment(_pieces(first, pieces), export, name)
+    if export in _TEXTS:
+        patch_vary_headers(response, ("Accept-Encoding",))
+    if packed:
+        response.headers["Content-Encoding"] = "gzip"
     # Called in the thread of the pieces, also when the client leaves before the first one.
     response._resource_closers.append(lambda: reader.__exit__(None, None, None))  # type: ignore[attr-defined]  # Django has no public one
     return response
@@ -366,6 +391,14 @@ def _attachment(content: AsyncIterator[bytes], export: str, name: str) -> Stream
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Cache-Control"] = "no-store"
     return response
+
+
+def _gzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Compress an export in the thread that makes it; Django's middleware would block others."""
+    packer = zlib.compressobj(_GZIP_LEVEL, wbits=zlib.MAX_WBITS | 16)
+    for piece in pieces:
+        yield packer.compress(piece)
+    yield packer.flush()
 
 
 async def _pieces(first: bytes, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

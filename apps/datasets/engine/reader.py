@@ -112,15 +112,24 @@ class ItemReader(BatchStream, RunComparison):
 
     @with_current_files
     def count(self, query: ItemQuery) -> int:
-        """Return the number of items of a query; without conditions from the manifest."""
-        if not (query.filters or query.text or query.latest):
+        """Return the number of items of a query from its cursor on.
+
+        Without conditions and cursor it is known from the manifest.
+        """
+        if not (query.filters or query.text or query.latest or query.after):
             return sum(file.items for file in self._files)
-        source, fields = self._source(self._files)
+        is_sorted = bool(query.sort) or query.latest
+        after = None if is_sorted else place_of(query.after)
+        source, fields = self._source([file for file in self._files if _may_follow(file, after)])
         condition = where(query.filters, query.text, fields)
         selected = self._selected(source, fields, latest=query.latest)
-        text = f"SELECT count(*) FROM {selected} WHERE {condition.text}"  # noqa: S608 - bound
-        ((number,),) = self._rows(text, condition.parameters)
-        return int(number)
+        text = f"SELECT count(*) FROM {selected} WHERE ({condition.text})"  # noqa: S608 - bound
+        parameters = list(condition.parameters)
+        if after is not None:
+            text += f" AND ({', '.join(PLACE)}) > (?, ?, ?, ?)"
+            parameters += after
+        ((number,),) = self._rows(text, parameters)
+        return max(0, int(number) - (offset_of(query.after) if is_sorted else 0))
 
     def batches(
         self, query: ItemQuery, *, fields: Sequence[str] | None = None, rows: int = 10_000

@@ -28,7 +28,7 @@ from apps.datasets.engine.tables import KEEP_SNAPSHOTS, Batches, Tables
 from apps.datasets.engine.tiers import Extent, to_merge
 from apps.datasets.models import Compaction, DataFile, Dataset
 from apps.datasets.services import settling, trials
-from apps.datasets.services.leases import HeldDataset, hold
+from apps.datasets.services.leases import ENDING, HeldDataset, hold
 from apps.datasets.states import CompactionState, Level
 from apps.jobs.models import Run
 from apps.jobs.states import FINAL
@@ -53,8 +53,6 @@ AFTER_END: Final = timedelta(seconds=2)
 SMALL_BYTES: Final = TARGET_BYTES // 2
 # A dataset whose files cannot be merged, such as a damaged one, must not keep others from it.
 PARKED: Final = timedelta(minutes=10)
-# Of a pool of threads that is used while the process ends; Python has no type for it.
-_EXITING: Final = "after interpreter shutdown"
 # Readers that have read the manifest before an exchange still open the old files, exports for long.
 READERS: Final = timedelta(hours=1)
 
@@ -192,8 +190,8 @@ def _leased(work: _Work, now: datetime) -> bool:
             raise
         except LeaseLost as error:
             logger.warning("a compaction is given up: %s", error.detail)
-        except Exception as error:
-            if _EXITING in str(error):
+        except Exception:
+            if ENDING.is_set():
                 # The next process completes it at once.
                 logger.warning("the process ends within a compaction: dataset=%d", work.dataset_id)
                 return True

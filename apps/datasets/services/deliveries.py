@@ -10,6 +10,7 @@ import msgspec
 from django.db import IntegrityError, transaction
 from django.db.models import F, Max
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
 
 from apps.access.models import User
 from apps.access.services import record
@@ -21,6 +22,7 @@ from apps.datasets.queries.deliveries import stored_until
 from apps.datasets.queries.items import open_reader
 from apps.datasets.services.delivery import context, target_settings
 from apps.datasets.states import DeliveryMode, DeliveryState, Origin
+from apps.datasets.texts import text_of
 from apps.runtime.queries import database_now
 
 # Reason of a pause by the settings of a request group.
@@ -300,12 +302,14 @@ def _check(delivery: Delivery) -> None:
     try:
         found = target_settings(delivery)
         if found.options.layout != "items" and delivery.dataset.origin != Origin.BIZ:
-            raise BadTarget("options: only a request group has the layout of records")
+            text = gettext_noop("Only a request group has the layout of records.")
+            raise BadTarget("options", text)
         check(found, context())
     except BadTarget as error:
-        field, colon, text = str(error).partition(": ")
-        known = field if colon and field in _FIELDS else "options"
-        raise BadDelivery(fields={_FIELDS.get(known, known): [text if colon else field]}) from None
+        text = text_of(error)
+        if error.field not in _FIELDS:
+            text = f"{error.field}: {text}"
+        raise BadDelivery(fields={_FIELDS.get(error.field, "options"): [text]}) from None
 
 
 # Part of the settings that an error of a target names.

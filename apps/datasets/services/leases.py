@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ LEASE: Final = timedelta(minutes=5)
 RENEW_SECONDS: Final = 30.0
 _HOST: Final = socket.gethostname()
 OWNER: Final = f"{_HOST} {os.getpid()}"
+# Set while this process ends: pools of threads refuse work then, by errors of any type.
+ENDING: Final = threading.Event()
 
 
 class HeldDataset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import io
 import json
 from typing import Any
@@ -12,9 +13,14 @@ import pytest
 from rest_framework.test import APIClient
 
 from apps.access.states import Role
+from apps.datasets.engine.filters import FilterOp, ItemFilter
+from apps.datasets.engine.item_types import ItemQuery
 from apps.datasets.models import Dataset
-from tests.access.factories import make_user
-from tests.datasets.factories import make_items, store
+from apps.datasets.queries.items import open_reader
+from apps.datasets.services.files import store_chunk
+from tests.access.factories import enter, make_user
+from tests.datasets.deliveries import make_delivery
+from tests.datasets.factories import NOW, make_chunks, make_items, store
 from tests.jobs.factories import make_job, make_run
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -202,3 +208,76 @@ def test_operators_pin_the_data_of_a_run(run: Any) -> None:
     assert operator.patch(path, {"pinned": True}, format="json").json()["pinned"] is True
     assert operator.patch(path, {"pinned": False}, format="json").json()["pinned"] is False
     assert operator.patch(path, {}, format="json").status_code == 400
+
+
+@pytest.mark.covers("DS.6")
+@pytest.mark.parametrize("export", ["jsonl", "csv", "json", "parquet"])
+def test_texts_are_compressed_for_clients_that_accept_it(run: Any, export: str) -> None:
+    client = client_of(member(run.job.project, Role.VIEWER))
+    path = f"/api/v1/runs/{run.pk}/items"
+    query = {"format": export, "download": "1"}
+    plain = client.get(path, query)
+    packed = client.get(path, query, headers={"Accept-Encoding": "br, gzip"})
+    assert "Content-Encoding" not in plain
+    if export == "parquet":
+        assert "Content-Encoding" not in packed
+        return
+    assert (packed["Content-Encoding"], packed["Vary"]) == ("gzip", plain["Vary"])
+    assert "Accept-Encoding" in packed["Vary"]
+    assert gzip.decompress(content(packed)) == content(plain)
+
+
+@pytest.mark.covers("DS.6")
+def test_a_count_begins_at_the_cursor(run: Any) -> None:
+    with open_reader(Dataset.objects.get()) as reader:
+        for sort in ("", "-price"):
+            cursor = reader.page(ItemQuery(limit=8, sort=sort)).next
+            assert reader.count(ItemQuery(sort=sort, after=cursor)) == 13
+            some = (ItemFilter("price", FilterOp.AT_LEAST, 10),)
+            assert reader.count(ItemQuery(sort=sort, filters=some)) == 11
+
+
+@pytest.mark.slow("4 s")
+@pytest.mark.covers("DS.5")
+def test_lists_cost_the_same_however_long(
+    run: Any, django_assert_max_num_queries: Any, settings: Any, tmp_path: Any
+) -> None:
+    settings.RECORDS_URL = f"sqlite:///{tmp_path}/records.sqlite3"
+    dataset = Dataset.objects.get()
+    make_delivery(dataset)
+    for chunk in make_chunks(run, "first.png", b"x"):
+        assert store_chunk(chunk=chunk, now=NOW) == ""
+    user = make_user(roles={run.job.project: Role.EDITOR}, is_staff=True)
+    rest, pages = client_of(user), enter(user)
+
+    def costs() -> dict[str, int]:
+        found = {}
+        for client, address in (
+            (rest, "/api/v1/datasets"),
+            (rest, f"/api/v1/datasets/{dataset.pk}/runs"),
+            (rest, f"/api/v1/datasets/{dataset.pk}/deliveries"),
+            (rest, f"/api/v1/runs/{run.pk}/items"),
+            (rest, f"/api/v1/runs/{run.pk}/files"),
+            (rest, f"/api/v1/runs/{run.pk}/items/accounting"),
+            (pages, "/data"),
+            (pages, f"/data/{dataset.pk}"),
+            (pages, f"/data/{dataset.pk}/deliveries"),
+            (pages, f"/runs/{run.pk}/data"),
+            (pages, f"/runs/{run.pk}/files"),
+        ):
+            # The first one fills caches.
+            client.get(address)
+            with django_assert_max_num_queries(20) as asked:
+                assert client.get(address).status_code == 200
+            found[address] = len(asked)
+        return found
+
+    few = costs()
+    for number in range(5):
+        store(make_run(job=run.job), make_items(3))
+        store(make_run(job=make_job(project=run.job.project)), make_items(3))
+        make_delivery(dataset, name=f"copy {number}", options={"table": f"t{number}"})
+        for chunk in make_chunks(run, f"{number}.png", b"x"):
+            assert store_chunk(chunk=chunk, now=NOW) == ""
+    store(run, make_items(60, 100), first=100)
+    assert costs() == few

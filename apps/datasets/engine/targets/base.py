@@ -19,9 +19,16 @@ class TargetUnavailable(DatasetError):
 
 
 class BadTarget(DatasetError):
-    """Settings that can never work; the text names the field and what to do."""
+    """Settings that can never work; ``field`` is the part of them, and the text says what to do."""
 
     code = "bad_target"
+
+    def __init__(self, field: str, text: str, /, **params: object) -> None:
+        super().__init__(text, **params)
+        self.field = field
+
+    def __str__(self) -> str:
+        return f"{self.field}: {super().__str__()}"
 
 
 class NoKey(DatasetError):

@@ -13,6 +13,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
+from apps.datasets.engine.errors import gettext_noop
 from apps.datasets.engine.targets.base import BadTarget, TargetUnavailable
 from apps.runtime.engine.postgres_link import link_options
 from yardkit.errors import first_line
@@ -86,7 +87,9 @@ def open_database(url: str) -> TableDatabase:
         return SqliteDatabase(Path(unquote(parts.path)[1:]))
     if parts.scheme in ("postgresql", "postgres"):
         return PostgresDatabase(url)
-    raise BadTarget("address: use sqlite:////path/to/file or postgresql://host/name")
+    raise BadTarget(
+        "address", gettext_noop("Use sqlite:////path/to/file or postgresql://host/name.")
+    )
 
 
 class SqliteDatabase:

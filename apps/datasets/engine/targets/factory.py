@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 import msgspec
 
+from apps.datasets.engine.errors import gettext_noop
 from apps.datasets.engine.targets.base import BadTarget, Target
 from apps.datasets.engine.targets.calls import ClickHouseTarget, HttpClient, WebhookTarget
 from apps.datasets.engine.targets.databases import open_database
@@ -96,12 +97,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     key_fields: Sequence[str] = ()
 
 
+_USE: Final = gettext_noop("Use: %(known)s")
+
+
 def read_options(values: Mapping[str, Any]) -> Options:
     """Return options. Raises ``BadTarget``."""
     try:
         return msgspec.convert(values, Options)
     except msgspec.ValidationError as error:
-        raise BadTarget(f"options: {error}") from None
+        raise BadTarget("options", str(error)) from None
 
 
 def read_credentials(text: str) -> Credentials:
@@ -109,7 +113,7 @@ def read_credentials(text: str) -> Credentials:
     try:
         return msgspec.json.decode(text.encode() or b"{}", type=Credentials)
     except msgspec.DecodeError as error:
-        raise BadTarget(f"credentials: {error}") from None
+        raise BadTarget("credentials", str(error)) from None
 
 
 def check(settings: Settings, context: TargetContext) -> None:
@@ -124,16 +128,26 @@ def open_target(settings: Settings, context: TargetContext, *, resolve: bool = T
     """
     maker = _KINDS.get(settings.kind)
     if maker is None:
-        raise BadTarget(f"target: {settings.kind!r} is none of {', '.join(_KINDS)}")
+        raise BadTarget(
+            "target",
+            gettext_noop("“%(kind)s” is none of %(known)s."),
+            kind=settings.kind,
+            known=", ".join(_KINDS),
+        )
     if settings.options.upsert not in ("id", "key"):
-        raise BadTarget(f"upsert is id or key, not {settings.options.upsert!r}")
+        raise BadTarget("upsert", gettext_noop("Use id or key."))
     if settings.options.upsert == "key" and not settings.key_fields:
-        raise BadTarget("upsert by key: the dataset has no key")
+        text = gettext_noop("The dataset has no key. Set it on its settings page.")
+        raise BadTarget("upsert", text)
     _check_url(settings)
     target = maker(settings, context)
     if resolve:
         _check_hosts(settings, context.networks)
     return target
+
+
+def _bad_address(example: str) -> BadTarget:
+    return BadTarget("address", _USE, known=example)
 
 
 def _keys(settings: Settings) -> Sequence[str]:
@@ -153,10 +167,13 @@ def _folder(settings: Settings, context: TargetContext) -> Target:
 def _s3(settings: Settings, _context: TargetContext) -> Target:
     _check_files(settings.options)
     if not settings.url.startswith("s3://"):
-        raise BadTarget("address: use s3://bucket/prefix?endpoint=https://host&region=name")
+        raise _bad_address("s3://bucket/prefix?endpoint=https://host&region=name")
     if not settings.credentials.user:
         # Without keys those of this host would be used, which belong to the installation.
-        raise BadTarget("credentials: a bucket needs an access key (user) and a secret (password)")
+        raise BadTarget(
+            "credentials",
+            gettext_noop("A bucket needs an access key (user) and a secret (password)."),
+        )
     try:
         store = open_objects(
             settings.url,
@@ -164,13 +181,13 @@ def _s3(settings: Settings, _context: TargetContext) -> Target:
             secret_key=settings.credentials.password,
         )
     except BadObjectsURL as error:
-        raise BadTarget(f"address: {error}") from None
+        raise BadTarget("address", str(error)) from None
     return FileTarget(store, settings.options.format, settings.options.template)
 
 
 def _check_files(options: Options) -> None:
     if options.format not in FORMATS:
-        raise BadTarget(f"format is one of {', '.join(FORMATS)}, not {options.format!r}")
+        raise BadTarget("format", _USE, known=", ".join(FORMATS))
     if options.template:
         check_template(options.template)
 
@@ -180,9 +197,11 @@ def _table(settings: Settings, context: TargetContext) -> Target:
     table = f"records_p{settings.project_id}_{settings.options.table}"
     _check_name("table", settings.options.table)
     if len(table) > 63:
-        raise BadTarget(f"table: the name {table} has more than 63 letters")
+        raise BadTarget(
+            "table", gettext_noop("The name %(name)s has more than 63 letters."), name=table
+        )
     if "." in settings.options.table:
-        raise BadTarget("table: a name without dots")
+        raise BadTarget("table", gettext_noop("Use a name without dots."))
     layout = RecordLayout() if settings.options.layout == "records" else None
     return TableTarget(
         open_database(context.records_url),
@@ -194,10 +213,10 @@ def _table(settings: Settings, context: TargetContext) -> Target:
 
 def _postgresql(settings: Settings, context: TargetContext) -> Target:
     if not settings.url.startswith(("postgresql://", "postgres://")):
-        raise BadTarget("address: use postgresql://host:5432/name")
+        raise _bad_address("postgresql://host:5432/name")
     _check_name("table", settings.options.table)
     if "." in settings.options.table:
-        raise BadTarget("table: a name without dots")
+        raise BadTarget("table", gettext_noop("Use a name without dots."))
     database = open_database(_with_login(settings))
     layout = ItemLayout(_keys(settings))
     return TableTarget(database, settings.options.table, layout, context.check)
@@ -205,25 +224,25 @@ def _postgresql(settings: Settings, context: TargetContext) -> Target:
 
 def _mongodb(settings: Settings, _context: TargetContext) -> Target:
     if not settings.url.startswith(("mongodb://", "mongodb+srv://")):
-        raise BadTarget("address: use mongodb://host:27017/?replicaSet=name")
+        raise _bad_address("mongodb://host:27017/?replicaSet=name")
     login = dict(parse_qsl(urlsplit(settings.url).query)).get("authMechanism", _MONGODB_LOGINS[0])
     if login not in _MONGODB_LOGINS:
-        raise BadTarget(f"authMechanism is one of {', '.join(_MONGODB_LOGINS)}")
+        raise BadTarget("authMechanism", _USE, known=", ".join(_MONGODB_LOGINS))
     database, dot, collection = settings.options.collection.partition(".")
     if not (database and dot and collection):
-        raise BadTarget("collection: use database.collection")
+        raise BadTarget("collection", _USE, known="database.collection")
     return DocumentTarget(_with_login(settings), database, collection, _keys(settings))
 
 
 def _kafka(settings: Settings, _context: TargetContext) -> Target:
     if not settings.url or "://" in settings.url:
-        raise BadTarget("address: a list of host:port, such as kafka1:9092,kafka2:9092")
+        raise _bad_address("kafka1:9092,kafka2:9092")
     _check_name("topic", settings.options.topic)
     extra = dict(settings.options.settings)
     allowed = ("security.protocol", "sasl.mechanism", "ssl.ca.pem")
     unknown = sorted(set(extra) - set(allowed))
     if unknown:
-        raise BadTarget(f"settings: {unknown[0]} is none of {', '.join(allowed)}")
+        raise BadTarget("settings", _USE, known=", ".join(allowed))
     if settings.credentials.user:
         extra |= {
             "sasl.username": settings.credentials.user,
@@ -239,13 +258,16 @@ def _rabbitmq(settings: Settings, context: TargetContext) -> Target:
         queue = f"items.p{settings.project_id}.{settings.options.queue}"
         return QueueTarget(queue, broker=context.broker, check=context.check)
     if not settings.url.startswith(("amqp://", "amqps://")):
-        raise BadTarget("address: use amqp://host:5672/vhost, or none for the platform's broker")
+        raise BadTarget(
+            "address",
+            gettext_noop("Use amqp://host:5672/vhost, or none for the platform's broker."),
+        )
     return QueueTarget(settings.options.queue, url=_with_login(settings), check=context.check)
 
 
 def _clickhouse(settings: Settings, context: TargetContext) -> Target:
     if not settings.url.startswith(("http://", "https://")):
-        raise BadTarget("address: use https://host:8443")
+        raise _bad_address("https://host:8443")
     _check_name("table", settings.options.table)
     headers = {"Content-Type": "application/x-ndjson"}
     if settings.credentials.user:
@@ -257,10 +279,10 @@ def _clickhouse(settings: Settings, context: TargetContext) -> Target:
 
 def _webhook(settings: Settings, context: TargetContext) -> Target:
     if not settings.url.startswith(("http://", "https://")):
-        raise BadTarget("address: use https://host/path")
+        raise _bad_address("https://host/path")
     secrets = settings.credentials.key.split()
     if any(secret_problem(secret) for secret in secrets):
-        raise BadTarget("key: at least 16 characters, or whsec_ and base64")
+        raise BadTarget("key", gettext_noop("Enter at least 16 characters, or whsec_ and base64."))
     client = HttpClient(context.networks, context.check)
     return WebhookTarget(client, settings.url, secrets, settings.id)
 
@@ -282,7 +304,7 @@ KINDS: Final = tuple(_KINDS)
 def _check_name(what: str, name: str) -> None:
     if not _NAME.fullmatch(name):
         raise BadTarget(
-            f"{what}: {name[:80]!r} is no name; use letters, digits and . _ -, at most 63"
+            what, gettext_noop("Use letters, digits and . _ - in the name, at most 63.")
         )
 
 
@@ -290,29 +312,30 @@ def _check_url(settings: Settings) -> None:
     """Raise ``BadTarget`` for secrets in the address, and for options that reach further."""
     if settings.kind == "kafka":
         if set(settings.url) & set("@/?#"):
-            raise BadTarget("address: a list of host:port, such as kafka1:9092,kafka2:9092")
+            raise _bad_address("kafka1:9092,kafka2:9092")
         return
     try:
         parts = urlsplit(settings.url)
         options = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError as error:
-        raise BadTarget(f"address: {error}") from None
+        raise BadTarget("address", str(error)) from None
     if "@" in parts.netloc:
-        raise BadTarget("address: user and password belong into the credentials")
+        raise BadTarget("address", gettext_noop("User and password belong into the credentials."))
     if not settings.url.isprintable() or parts.fragment or (settings.url and not parts.netloc):
-        raise BadTarget("address: use scheme://host/path")
+        raise _bad_address("scheme://host/path")
     if settings.kind == "webhook":
         return
     allowed = _URL_OPTIONS.get(settings.kind, ())
     unknown = [name for name, _value in options if name not in allowed]
     if unknown or (parts.query and not options):
-        known = ", ".join(allowed) or "none"
         raise BadTarget(
-            f"address: the option {unknown[0][:80] if unknown else parts.query[:80]!r} "
-            f"is not supported, use {known}"
+            "address",
+            gettext_noop("The option “%(name)s” is not supported. Use: %(known)s"),
+            name=unknown[0][:80] if unknown else parts.query[:80],
+            known=", ".join(allowed) or "–",
         )
     if len({name for name, _value in options}) < len(options):
-        raise BadTarget("address: an option is given twice")
+        raise BadTarget("address", gettext_noop("An option is given twice."))
 
 
 def _with_login(settings: Settings) -> str:
@@ -338,7 +361,11 @@ def _check_hosts(settings: Settings, networks: Sequence[str]) -> None:
     for host in _hosts(settings):
         verdict = check_address(host, allowed_networks=networks)
         if not verdict.accepted:
-            raise BadTarget(f"address: {verdict.reason}; see DELIVERY_ALLOWED_NETWORKS")
+            raise BadTarget(
+                "address",
+                gettext_noop("%(why)s; see DELIVERY_ALLOWED_NETWORKS"),
+                why=verdict.reason,
+            )
 
 
 def _hosts(settings: Settings) -> list[str]:
@@ -352,7 +379,7 @@ def _hosts(settings: Settings) -> list[str]:
         places = urlsplit(places).netloc
     hosts = [place.strip() for place in places.split(",") if place.strip()]
     if not hosts:
-        raise BadTarget("address: no host")
+        raise BadTarget("address", gettext_noop("The host is missing."))
     return [
         place[1:].partition("]")[0] if place.startswith("[") else place.partition(":")[0]
         for place in hosts

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from apps.datasets.engine.errors import gettext_noop
 from apps.datasets.engine.exports import harmless
 from apps.datasets.engine.targets.base import (
     SYSTEM,
@@ -77,15 +78,25 @@ def check_template(template: str) -> None:
             if name is not None
         }
     except ValueError as error:
-        raise BadTarget(f"template: {error}") from None
+        raise BadTarget("template", str(error)) from None
     unknown = sorted(fields - set(_FIELDS))
     if unknown:
-        raise BadTarget(f"template: {{{unknown[0][:80]}}} is unknown; use {', '.join(_FIELDS)}")
+        raise BadTarget(
+            "template",
+            gettext_noop("{%(name)s} is unknown. Use: %(known)s"),
+            name=unknown[0][:80],
+            known=", ".join(_FIELDS),
+        )
     if not {"batch", "offset"} <= fields:
-        raise BadTarget("template: {batch} and {offset} keep files apart; use both")
+        raise BadTarget(
+            "template", gettext_noop("Use both {batch} and {offset}: they keep files apart.")
+        )
     parts = template.format(**dict.fromkeys(_FIELDS, "x")).split("/")
     if not all(parts) or {".", ".."} & set(parts):
-        raise BadTarget("template: a path below the folder, such as {date}/{batch}-{offset}.jsonl")
+        raise BadTarget(
+            "template",
+            gettext_noop("Use a path below the folder, such as {date}/{batch}-{offset}.jsonl."),
+        )
 
 
 def _safe(name: str) -> str:
