@@ -74,13 +74,14 @@ def addresses(patterns: list[Any], ids: list[dict[str, int]]) -> Iterator[str]:
     for pattern in patterns:
         route = str(pattern.pattern) if isinstance(pattern, URLPattern) else ""
         names = list(pattern.pattern.converters)
-        plain = [name for name in names if name != "what"]
+        plain = [name for name in names if name not in ("what", "warc", "record")]
         for strange in range(1, 2 ** len(plain)):
             address = route
             for place, name in enumerate(plain):
                 chosen = ids[(strange >> place) & 1]
                 value = str(chosen[kind_of(route, name)])
                 address = address.replace(f"<int:{name}>", value)
+            address = address.replace("<slug:warc>", "w").replace("<int:record>", "0")
             yield address.replace("<slug:what>", "delete")
 
 
