@@ -35,6 +35,7 @@ pytest_plugins = [
     "tests.plugins.groups",
     "tests.plugins.migrated_databases",
     "tests.plugins.stores",
+    "tests.plugins.object_server",
     "tests.plugins.audit_trail",
     "tests.plugins.request_store",
     "tests.plugins.live_web",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections.abc import MutableMapping
 
 from crawlyard.settings.paths import ROOT
 from crawlyard.supervisor import Unit
@@ -16,15 +17,23 @@ def manage(*arguments: str) -> list[str]:
 
 
 def box(
-    *, host: str, port: int, agents: int, agent_prefix: str = "agent", builds_apart: bool = True
+    *,
+    host: str,
+    port: int,
+    agents: int,
+    agent_prefix: str = "agent",
+    builds_apart: bool = True,
+    objects: tuple[str, int] | None = None,
 ) -> list[Unit]:
     """Return all units of a box: daemons, workers, beat and ``agents`` agents.
 
     ``builds_apart``: a separate worker for builds, so that builds cannot delay schedules.
+    ``objects``: host and port of the object server, see ``object_server``.
     """
     return [
         Unit("web", manage("run_web", "--host", host, "--port", str(port))),
         Unit("center", manage("run_center")),
+        *([_object_server(*objects)] if objects is not None else []),
         # Runs stop while center, agents and statistics still work.
         Unit("runner", manage("run_runner"), stops_first=True),
         Unit("router", manage("run_router")),
@@ -42,6 +51,30 @@ def box(
             for name in (f"{agent_prefix}-{number}" for number in range(1, agents + 1))
         ),
     ]
+
+
+def _object_server(host: str, port: int) -> Unit:
+    return Unit("objects", manage("run_objects", "--host", host, "--port", str(port)))
+
+
+def object_server(
+    environ: MutableMapping[str, str], *, url: str, public_url: str, listen: str
+) -> tuple[str, int] | None:
+    """Return where this box's object server listens; None for a bucket, which needs none.
+
+    Without a public address it is a free port for this machine alone; ``environ``, which the units
+    inherit, gets its address.
+    """
+    if not url.startswith("file:"):
+        return None
+    if public_url:
+        host, _, port = listen.rpartition(":")
+        return host, int(port)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free: int = probe.getsockname()[1]
+    environ["OBJECTS_PUBLIC_URL"] = f"http://127.0.0.1:{free}"
+    return "127.0.0.1", free
 
 
 def fetcher(number: int) -> Unit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections.abc import Iterator
 from typing import Final
 
 # Above this size decoding would block the event loop for some milliseconds.
@@ -14,6 +15,8 @@ _GZIP_WBITS: Final = 31
 # empty members (a few bytes each) would block a thread for minutes.
 _PIECE_BYTES: Final = 4096
 _MAX_MEMBERS: Final = 20_000
+# Decoded bytes of one piece of a stream.
+_DECODED_BYTES: Final = 1024 * 1024
 
 
 class BadContent(ValueError):
@@ -91,3 +94,55 @@ def _inflate(body: bytes, name: str, wbits: int, limit: int, partial: bool) -> t
         if wbits != _GZIP_WBITS:
             break
     return b"".join(output), False
+
+
+class StreamDecoder:
+    """Decodes a body while it arrives, in pieces of at most 1 MiB."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._wbits = _GZIP_WBITS
+        self._inflater: zlib._Decompress | None = None
+        self._members = 0
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        """Yield what the next bytes decode to. Raises ``BadContent``."""
+        while data:
+            if self._inflater is None:
+                if self._members and self._wbits != _GZIP_WBITS:
+                    return
+                self._begin(data)
+            inflater = self._inflater
+            assert inflater is not None  # noqa: S101 - just begun
+            try:
+                piece = inflater.decompress(data, _DECODED_BYTES)
+            except zlib.error as error:
+                if self._members > 1 and not inflater.unconsumed_tail:
+                    # What follows the last member is padding, as gzip(1) treats it.
+                    return
+                raise BadContent(f"content-encoding {self._name} is broken: {error}") from error
+            if piece:
+                yield piece
+            data = inflater.unconsumed_tail
+            if inflater.eof:
+                data, self._inflater = inflater.unused_data, None
+
+    def finish(self) -> None:
+        """Raise ``BadContent`` if the stream has not ended."""
+        if self._inflater is not None:
+            raise BadContent(f"content-encoding {self._name} is broken: it ends too early")
+
+    def _begin(self, data: bytes) -> None:
+        self._members += 1
+        if self._members > _MAX_MEMBERS:
+            raise BadContent(f"content-encoding {self._name} of more than {_MAX_MEMBERS} members")
+        if self._name == "deflate":
+            # By the standard zlib data; many servers send the raw stream.
+            self._wbits = zlib.MAX_WBITS if _has_zlib_header(data) else -zlib.MAX_WBITS
+        self._inflater = zlib.decompressobj(self._wbits)
+
+
+def stream_decoder(encoding: str) -> StreamDecoder | None:
+    """Return a decoder of a ``Content-Encoding``; None for several layers, and unknown ones."""
+    name = encoding.strip().lower()
+    return StreamDecoder(name) if name in ("gzip", "x-gzip", "deflate") else None

@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
-from yardkit.protocol import DownloadResult, FailureKind, HeaderPairs, header_texts
+from yardkit.protocol import DownloadResult, FailureKind, HeaderPairs, StoredBody, header_texts
+
+
+class BodyNotStored(Exception):
+    """A body store could not take a body; the text says why."""
+
+
+class BodySink(Protocol):
+    """Takes a body of any size while it arrives."""
+
+    async def write(self, data: bytes) -> None:
+        """Append a piece. Raises ``BodyNotStored``."""
+
+    async def finish(self) -> StoredBody:
+        """Return where the body is. Raises ``BodyNotStored``."""
+
+    async def abort(self) -> None:
+        """Delete what was stored of it; an error of that is only logged."""
+
+
+OpenSink: TypeAlias = Callable[[], BodySink]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +51,7 @@ class Fetched:
     A failure ``data_loss`` or ``too_large`` has status and headers, the former also the part of
     the body that came. ``url`` is the last one after redirects; without any, the requested one as
     it was sent. ``raw_headers`` are as received; ``truncated``: the body was cut at the limit.
+    ``stored``: where a large body is, instead of ``body``.
     ``headers_ms``, ``length``, ``protocol``, ``peer``, ``certificate``: as of ``DownloadResult``.
     """
 
@@ -52,6 +75,7 @@ class Fetched:
     # Of pages that are kept (``DownloaderSettings.pages``), as far as the fetcher has it.
     exchange: Exchange | None = None
     screenshot: bytes = b""
+    stored: StoredBody | None = None
 
     @property
     def headers(self) -> list[tuple[str, str]]:
@@ -85,4 +109,5 @@ def result_of(
         fetched.protocol,
         fetched.peer,
         fetched.certificate,
+        fetched.stored,
     )

@@ -20,16 +20,18 @@ from yarl import URL
 
 from yardkit import addresses
 from yardkit.addresses import AddressFault, AddressRefused, NameUnresolved
+from yardkit.body_stream import BodyIncomplete, BodyStream, BodyTooLarge, read_body
 from yardkit.bridge import in_daemon_thread
-from yardkit.content import decode_content
-from yardkit.fetch_failures import classify, text_of
-from yardkit.fetched import Exchange, Fetched
+from yardkit.content import decode_content, stream_decoder
+from yardkit.fetch_failures import classify
+from yardkit.fetched import BodyNotStored, Exchange, Fetched, OpenSink
 from yardkit.names import CONTROL
 from yardkit.protocol import (
     DownloaderSettings,
     DownloadRequest,
     FailureKind,
     HeaderPairs,
+    StoredBody,
     header_pairs,
     header_texts,
 )
@@ -43,8 +45,11 @@ _MAX_LOOKUPS: Final = 32
 _MAX_TIMEOUTS_KEPT: Final = 64
 _READ_BUFFER_BYTES: Final = 256 * 1024
 _MAX_HEADER_BYTES: Final = 32 * 1024
-# The largest body that a run may ask for.
-MAX_BODY_BYTES: Final = 256 * 1024 * 1024
+# The largest body that a run may ask for, and the largest in memory.
+MAX_BODY_BYTES: Final = 10 * 1024**3
+MAX_MEMORY_BYTES: Final = 256 * 1024 * 1024
+# A longer body is stored while it arrives.
+STREAM_BYTES: Final = 8 * 1024 * 1024
 # What aiohttp adds to a request by itself, besides Host and Content-Length.
 _AUTOMATIC_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
@@ -70,11 +75,16 @@ class Fetcher:
     Create and close it in the running event loop. The caller enforces ``concurrency``. Configured
     cookies are sent to every host; received ones return to their host.
 
+    Args:
+        open_sink: returns a sink for a body over ``STREAM_BYTES``; without one such a body stays
+            in memory, up to ``MAX_MEMORY_BYTES``.
+
     Raises ``ValueError`` for invalid settings.
     """
 
-    def __init__(self, settings: DownloaderSettings) -> None:
+    def __init__(self, settings: DownloaderSettings, open_sink: OpenSink | None = None) -> None:
         self.settings = settings
+        self._open_sink = open_sink
         self._networks = addresses.parse_networks(settings.allowed_networks)
         self._check_settings()
         self._tls = server_verification(settings)
@@ -190,29 +200,40 @@ class Fetcher:
         headers: HeaderPairs = list(response.raw_headers)
         length = response.content_length
         body, truncated, failure, error = b"", False, FailureKind.NONE, ""
+        stored: StoredBody | None = None
         limit = self.settings.max_body_bytes
         if request.max_bytes is not None:
             limit = request.max_bytes or MAX_BODY_BYTES
         try:
             if request.max_bytes is not None and request.method != "HEAD" and (length or 0) > limit:
-                raise _TooLarge(f"the body has {length} bytes; the request takes {limit}")
-            body, truncated = await _read(response, limit)
+                raise BodyTooLarge(f"the body has {length} bytes; the request takes {limit}")
+            stream = self._stream(response, limit, cuts=request.max_bytes is None)
+            most = STREAM_BYTES if stream is not None else MAX_MEMORY_BYTES
+            body, truncated = await read_body(response, min(limit, most))
+            if truncated and stream is not None and limit > most:
+                stored, truncated = await stream.store(body)
+                body = b""
+            body = body[:limit]
             if truncated:
                 response.close()
                 if request.max_bytes is not None:
-                    raise _TooLarge(f"the body has more than the {limit} bytes of the request")
-        except _TooLarge as too_large:
+                    raise BodyTooLarge(f"the body has more than the {limit} bytes of the request")
+        except BodyTooLarge as too_large:
             response.close()
             body, truncated, failure, error = b"", False, FailureKind.TOO_LARGE, str(too_large)
-        except _Incomplete as incomplete:
+        except BodyIncomplete as incomplete:
             body, failure, error = incomplete.part, FailureKind.DATA_LOSS, str(incomplete)
+        except BodyNotStored as problem:
+            response.close()
+            body, failure, error = b"", FailureKind.BODY_STORE, str(problem)
         exchange = None
         if self.settings.pages.chooses(request.url, response.status, failure):
             exchange = _exchange(response, body)
         encoding = response.headers.get("Content-Encoding")
         if encoding and body and self._decodes:
             partial = truncated or failure == FailureKind.DATA_LOSS
-            body, cut = await decode_content(body, encoding, limit, partial=partial)
+            most = min(limit, MAX_MEMORY_BYTES)
+            body, cut = await decode_content(body, encoding, most, partial=partial)
             truncated = truncated or cut
             if self.settings.raw_bodies:
                 headers = [pair for pair in headers if pair[0].lower() != b"content-encoding"]
@@ -233,7 +254,23 @@ class Fetcher:
             peer=wire.peer if wire and not request.proxy else "",
             certificate=wire.certificate() if wire and self.settings.certificates else b"",
             exchange=exchange,
+            stored=stored,
         )
+
+    def _stream(
+        self, response: aiohttp.ClientResponse, limit: int, *, cuts: bool
+    ) -> BodyStream | None:
+        """Return what stores a long body while it arrives; None if it must stay in memory."""
+        settings = self.settings
+        if self._open_sink is None or settings.cut or settings.decode_html:
+            return None
+        encoding = response.headers.get("Content-Encoding", "") if self._decodes else ""
+        decoder = None
+        if encoding:
+            decoder = stream_decoder(encoding)
+            if decoder is None:
+                return None
+        return BodyStream(response, self._open_sink, decoder, limit, cuts=cuts)
 
 
 def _exchange(response: aiohttp.ClientResponse, body: bytes) -> Exchange:
@@ -268,46 +305,10 @@ class FetchRefused(Exception):
         self.text = text
 
 
-class _TooLarge(Exception):
-    """A body over the limit of its request."""
-
-
-class _Incomplete(Exception):
-    """A body that ended early: ``part`` is what came of it."""
-
-    def __init__(self, text: str, part: bytes) -> None:
-        super().__init__(text)
-        self.part = part
-
-
 def _raise_refusal(via: Via, raw: Sequence[tuple[bytes, bytes]]) -> None:
     refusal = via.refusal_in(header_texts(raw))
     if refusal is not None:
         raise FetchRefused(*refusal)
-
-
-async def _read(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
-    """Return (at most ``limit`` bytes of the body, whether there are more).
-
-    Raises ``_Incomplete``.
-    """
-    content = response.content
-    chunks: list[bytes] = []
-    size = 0
-    while True:
-        try:
-            chunk = await content.readany()
-        except aiohttp.ClientPayloadError as error:
-            # What has arrived together with the end of the connection is still in the buffer.
-            content.set_exception(None)  # type: ignore[arg-type]
-            chunks.append(content.read_nowait())
-            raise _Incomplete(text_of(error), b"".join(chunks)[:limit]) from error
-        if not chunk:
-            return b"".join(chunks), False
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > limit:
-            return b"".join(chunks)[:limit], True
 
 
 def _sendable_headers(

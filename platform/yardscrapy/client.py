@@ -150,7 +150,7 @@ class _Downloads(AttemptTracker[Download]):
             return
         self._account(flight, result.attempt)
         accounting.take_answer(agent, result.elapsed_ms, success=result.failure is FailureKind.NONE)
-        accounting.bytes_received += len(result.body)
+        accounting.bytes_received += result.size
         if missing:
             self._lost(flight, f"{result.failure}: {result.error}", now)
             return
@@ -315,7 +315,12 @@ class DownloadClient:
             self.loop.close()
 
     async def _main(self) -> None:
-        transport = self.transport = RemoteTransport(self._run, self._settings)
+        transport = self.transport = RemoteTransport(
+            # Scrapy has each body in memory; DOWNLOAD_MAXSIZE limits it.
+            self._run,
+            self._settings,
+            body_memory_bytes=None,
+        )
         if self._on_command is not None:
             transport.listen(self._on_command)
         self._downloads = _Downloads(self._settings, transport, self.accounting)

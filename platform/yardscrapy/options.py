@@ -11,6 +11,7 @@ from yardkit.protocol import MAX_CONTENT_BYTES, DownloaderSettings
 from yardspider.environment import RunEnvironment
 from yardspider.errors import BadInput
 from yardspider.settings import SpiderSettings
+from yardspider.transports.remote import RESULT_VERSION
 
 PROXY: Final = "CRAWLYARD_PROXY"
 POLITENESS: Final = "CRAWLYARD_POLITENESS"
@@ -82,7 +83,7 @@ def downloader_settings(run: RunEnvironment, settings: BaseSettings) -> Download
     ciphers = settings.get("DOWNLOADER_CLIENT_TLS_CIPHERS") or ""
     return msgspec.structs.replace(
         run.downloader,
-        result_version=2,
+        result_version=RESULT_VERSION,
         exact_headers=True,
         raw_bodies=True,
         follow_redirects=False,

@@ -216,7 +216,8 @@ def _platform_transport(
     from yardspider.transports.remote import RemoteTransport
 
     run = dataclasses.replace(run, downloader=_timed(run.downloader, settings))
-    return lambda: RemoteTransport(run, settings)
+    folder = environment.read_run_dir(os.environ)
+    return lambda: RemoteTransport(run, settings, folder=folder)
 
 
 def _platform_frontier(run: environment.RunEnvironment) -> RunFrontier | None:

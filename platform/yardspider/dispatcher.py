@@ -138,7 +138,7 @@ class RequestDispatcher(AttemptTracker[Request]):
         self._account(flight, result.attempt)
         success = verdict.judgement is VerdictKind.SUCCESS
         accounting.take_answer(agent, result.elapsed_ms, success=success)
-        accounting.bytes_received += len(result.body)
+        accounting.bytes_received += result.size
         if result.status == 200 and verdict.response is not None and verdict.response.is_page:
             accounting.pages += 1
         flight.request.received = len(result.body)

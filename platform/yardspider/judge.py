@@ -12,6 +12,7 @@ from yardspider.callbacks import describe_error
 from yardspider.links import quoted
 from yardspider.request import Request
 from yardspider.response import Response
+from yardspider.transports.bodies import FiledResult
 
 # Statuses of a server that may answer properly a moment later.
 _TOO_MANY_REQUESTS = 429
@@ -65,6 +66,7 @@ def judge(
         protocol=result.protocol,
         peer=result.peer,
         certificate=result.certificate,
+        file=result.file if isinstance(result, FiledResult) else None,
     )
     try:
         success = is_success(response)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
 
     from yardspider.seeds.task import SeedTask
+    from yardspider.transports.bodies import BodyFile
 
 _HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 
@@ -78,7 +80,8 @@ class Response:
         url: final URL after redirects.
         status: HTTP status.
         headers: ``Headers``.
-        body: bytes, after HTTP decompression.
+        body: bytes, after HTTP decompression. Of a body over 16 MiB, which is a file, each access
+            reads the whole file: use ``chunks`` or ``save``.
         request, meta: the request, and its ``meta``.
         seed: the ``SeedTask`` of the request; None if it belongs to none.
         agent: id of the agent that fetched it.
@@ -91,12 +94,13 @@ class Response:
     """
 
     __slots__ = (
+        "_body",
         "_content_type",
         "_decoded",
         "_document",
+        "_file",
         "_selector",
         "agent",
-        "body",
         "certificate",
         "elapsed",
         "headers",
@@ -124,12 +128,14 @@ class Response:
         protocol: str = "",
         peer: str = "",
         certificate: bytes = b"",
+        file: BodyFile | None = None,
     ) -> None:
         self.url = url
         self.request = request if request is not None else Request(url)
         self.status = status
         self.headers = Headers(headers)
-        self.body = body
+        self._body = body
+        self._file = file
         self.agent = agent
         self.elapsed = elapsed
         self.truncated = truncated
@@ -141,6 +147,34 @@ class Response:
         self._decoded: tuple[str, str] | None = None
         self._document: LexborHTMLParser | None = None
         self._selector: Selector | None = None
+
+    @property
+    def body(self) -> bytes:
+        if self._file is None:
+            return self._body
+        return b"".join(self.chunks())
+
+    @body.setter
+    def body(self, body: bytes) -> None:
+        self._body, self._file = body, None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body, without reading it."""
+        return len(self._body) if self._file is None else self._file.size
+
+    def chunks(self, size: int = 1024 * 1024) -> Iterator[bytes]:
+        """Yield the body in pieces: one of some GiB is never in memory whole."""
+        if self._file is None:
+            for start in range(0, len(self._body), size):
+                yield self._body[start : start + size]
+            return
+        yield from self._file.chunks(size)
+
+    def save(self, path: str | os.PathLike[str]) -> int:
+        """Write the body into a file; return its size in bytes. Raises ``OSError``."""
+        with open(path, "wb") as file:
+            return sum(map(file.write, self.chunks()))
 
     @property
     def meta(self) -> dict[str, Any]:

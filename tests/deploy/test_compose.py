@@ -39,7 +39,8 @@ def everything(folder: Path) -> dict[str, Any]:
 
 def commands() -> set[str]:
     """What one box runs, as command and queue."""
-    return {_essence(list(unit.argv[2:])) for unit in box(host="x", port=1, agents=1)}
+    units = box(host="x", port=1, agents=1, objects=("x", 1))
+    return {_essence(list(unit.argv[2:])) for unit in units}
 
 
 def _essence(argv: list[str]) -> str:

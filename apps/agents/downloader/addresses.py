@@ -71,7 +71,9 @@ class AddressBook:
         self._asking: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Listen for answers. Raises ``BrokerError``."""
+        """Listen for answers. Idempotent. Raises ``BrokerError``."""
+        if self._reading is not None:
+            return
         await in_daemon_thread(self._broker.declare, self._spec)
         subscription = await AsyncSubscription.open(self._broker, self._spec.name)
         self._reading = asyncio.ensure_future(self._read(subscription))

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from apps.agents.downloader.addresses import AddressBook
+from apps.agents.downloader.bodies import BodyStore
 from apps.agents.downloader.commands import AgentCommandQueue, DownloadWork, opened, read_command
 from apps.agents.downloader.downloader import Downloader, failed
 from apps.agents.downloader.fetchers import Equipment, available_types
@@ -71,6 +72,8 @@ class DownloadAgent:
         self._clock = clock or SystemClock()
         self._spec = topology.agent_commands(identity.agent)
         self._equipment = Equipment(options.fetching, self._clock)
+        self._addresses = AddressBook(broker, identity.agent, self._clock)
+        self._bodies = BodyStore(self._addresses, self.counters, self._clock)
         self._seal_key = SealKey()
         self._vitals = AgentVitals(
             identity, self._clock, available_types(options.fetching), self._seal_key.public
@@ -128,9 +131,9 @@ class DownloadAgent:
         await self._slots.load(self._clock.time())
         await self._for_ever("declaration", self._declare)
         await self._for_ever("registration", self._pulse.register)
+        await self._for_ever("subscription for addresses", self._addresses.open)
         await self._for_ever("subscription", self._subscribe)
         if self._keeper is not None:
-            await self._for_ever("subscription for addresses", self._addresses.open)
             self._keeper.start()
         logger.info(
             "agent %s (%s) serves %s", self.identity.agent, self.identity.name, self._broker.url
@@ -185,6 +188,7 @@ class DownloadAgent:
         await self._addresses.close()
         await self._results.close()
         await self._commands.close()
+        await self._bodies.close()
         await self._equipment.close()
         logger.info("agent %s exits: %s", self.identity.agent, self.counters)
 
@@ -243,6 +247,7 @@ class DownloadAgent:
         elif isinstance(message, AllocateDownloader):
             self._on_allocate(delivery, message)
         elif isinstance(message, ReleaseDownloader):
+            self._addresses.forget(message.run)
             # The next command may be the next allocation of the same run.
             released = self._slots.release(message.run)
             if self._keeper is not None:
@@ -358,6 +363,7 @@ class DownloadAgent:
             clock=self._clock,
             equipment=self._equipment,
             keeper=self._keeper,
+            bodies=self._bodies,
         )
 
     def _make_keeper(self) -> PageKeeper | None:

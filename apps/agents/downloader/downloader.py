@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Final
 
 import msgspec
 
+from apps.agents.downloader.bodies import BodyStore
 from apps.agents.downloader.commands import DownloadWork
 from apps.agents.downloader.fetchers import Equipment
 from apps.agents.downloader.kept import PageKeeper
@@ -18,8 +22,9 @@ from apps.agents.downloader.vitals import AgentCounters, Rate
 from yardkit import failpoints
 from yardkit.broker import Outgoing
 from yardkit.clock import Clock
-from yardkit.fetched import Fetched
+from yardkit.fetched import BodyNotStored, Fetched
 from yardkit.protocol import (
+    MAX_CONTENT_BYTES,
     Dispatched,
     DownloaderSettings,
     DownloadRequest,
@@ -36,6 +41,8 @@ from yardkit.text_filters import TextFilter
 logger = logging.getLogger(__name__)
 
 REDIALLING = "the agent's line is redialled first"
+# The first ``result_version`` with bodies in the object store.
+STORED_BODIES_VERSION: Final = 3
 # A notice is repeated this long before it expires.
 _RENEW_NOTICE_SECONDS = 15.0
 
@@ -80,12 +87,17 @@ class Downloader:
         rate: Rate,
         clock: Clock,
         equipment: Equipment,
+        bodies: BodyStore,
         keeper: PageKeeper | None = None,
     ) -> None:
         self.run = run
         self.settings = settings
         self._texts = TextFilter(settings)
-        self._fetcher = equipment.open_fetcher(settings)
+        # A run that does not read them gets every body through the broker.
+        self._bodies = bodies if settings.result_version >= STORED_BODIES_VERSION else None
+        self._fetcher = equipment.open_fetcher(
+            settings, partial(bodies.sink, run) if self._bodies is not None else None
+        )
         self._results = results
         self._counters = counters
         self._rate = rate
@@ -239,7 +251,10 @@ class Downloader:
                 self._keep(item, request, fetched, started_at)
                 # Requests of a center have negative ids: its robots.txt must stay unchanged.
                 fetched = await self._texts.apply(fetched)
-            result = await make_result(item.id, item.attempt, fetched, self.settings.result_version)
+            fetched, problem = await self._stored(fetched)
+            result = await make_result(
+                item.id, item.attempt, fetched, self.settings.result_version, problem
+            )
         except Exception as error:  # the last guard: one request must not end its worker
             logger.exception("run %d: download failed unexpectedly", self.run)
             result = failed(item, FailureKind.BAD_REQUEST, f"{type(error).__name__}: {error}")
@@ -251,10 +266,30 @@ class Downloader:
         self, item: RequestItem, request: DownloadRequest, fetched: Fetched, at: float
     ) -> None:
         policy = self.settings.pages
-        if self._keeper is None or not policy.chooses(request.url, fetched.status, fetched.failure):
+        # A body that was stored while it arrived is no page to look at.
+        if (
+            self._keeper is None
+            or fetched.stored is not None
+            or not policy.chooses(request.url, fetched.status, fetched.failure)
+        ):
             return
         page = PageDownload(item.id, item.attempt, request, fetched, at, self._keeper.agent)
         self._keeper.keep(self.run, policy.token, page)
+
+    async def _stored(self, fetched: Fetched) -> tuple[Fetched, str]:
+        """Return the response with a large body in the store, or why it is not there."""
+        bodies, body = self._bodies, fetched.body
+        if bodies is None or len(body) <= self.settings.body_inline_bytes:
+            return fetched, ""
+        try:
+            # One that may not fit into a message has no other way.
+            if len(body) > MAX_CONTENT_BYTES:
+                stored = await bodies.store_patiently(self.run, body)
+            else:
+                stored = await bodies.store(self.run, body)
+        except BodyNotStored as error:
+            return fetched, str(error)
+        return dataclasses.replace(fetched, body=b"", stored=stored), ""
 
 
 def failed(item: RequestItem, failure: FailureKind, error: str) -> DownloadResult:

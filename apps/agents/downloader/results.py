@@ -192,11 +192,12 @@ class ResultSender:
 
 
 async def make_result(
-    request_id: int, attempt: int, fetched: Fetched, version: int
+    request_id: int, attempt: int, fetched: Fetched, version: int, not_stored: str = ""
 ) -> DownloadResult:
     """Return the answer to one request; a large body is compressed in a thread.
 
-    ``version``: of ``DownloaderSettings.result_version``.
+    ``version``: of ``DownloaderSettings.result_version``. ``not_stored``: why the object store did
+    not take the body.
     """
     body = fetched.body
     compressed = len(body) > COMPRESS_ABOVE_BYTES
@@ -208,6 +209,10 @@ async def make_result(
                 f" run holds {MAX_CONTENT_BYTES}: lower the job's largest body"
             )
             kind = FailureKind.BAD_CONTENT if version == 1 else FailureKind.TOO_LARGE
+            if not_stored:
+                kind = FailureKind.BODY_STORE
+                size = len(fetched.body)
+                error = f"a page of {size} bytes fits into no message: {not_stored}"
             return DownloadResult(request_id, attempt, fetched.url, 0, [], b"", kind, error)
     if version == 1:
         failed = fetched.failure != FailureKind.NONE

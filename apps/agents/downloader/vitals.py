@@ -26,6 +26,9 @@ class AgentCounters:
     dropped: int = 0
     refused: int = 0
     stale: int = 0
+    # Objects of bodies written, and those that the store did not take.
+    stored: int = 0
+    unstored: int = 0
 
     def __str__(self) -> str:
         facts = [f"{self.finished} downloads"]
@@ -37,6 +40,8 @@ class AgentCounters:
             (self.dropped, "answers dropped"),
             (self.refused, "messages refused"),
             (self.stale, "allocations too old"),
+            (self.stored, "objects of bodies stored"),
+            (self.unstored, "objects of bodies not stored"),
         ):
             if count:
                 facts.append(f"{count} {what}")

@@ -299,6 +299,12 @@ def sweep(*, now: datetime) -> int:
         shared_objects().delete(doomed)
         count += len(doomed)
     count += sweep_pages(now=now)
+    # Bodies on their way to runs that have ended without reading them.
+    left = [
+        info.key for info in shared_objects().list("bodies/") if info.modified_at < now - ORPHAN_AGE
+    ]
+    shared_objects().delete(left)
+    count += len(left)
     if count:
         logger.info("swept %d objects that belong to nothing", count)
     return count

@@ -117,7 +117,8 @@ class CenterTransport:
             arguments={},
             settings={},
         )
-        return RemoteTransport(environment, SpiderSettings(allocate_seconds=ALLOCATE_SECONDS))
+        settings = SpiderSettings(allocate_seconds=ALLOCATE_SECONDS)
+        return RemoteTransport(environment, settings, body_memory_bytes=None)
 
     def begin(self, work: LeasedRequest) -> None:
         number = next(self._numbers)

@@ -9,6 +9,17 @@ from yardkit.env import Env, EnvError
 from yardkit.objects import BadObjectsURL, open_objects
 
 
+def listens_at(env: Env) -> str:
+    """Return OBJECTS_LISTEN, ``host:port``. Raises ``EnvError``."""
+    listen = env.str("OBJECTS_LISTEN", default="127.0.0.1:8010")
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise EnvError(
+            "OBJECTS_LISTEN", f"{listen[:80]!r} is no place", "use one such as 0.0.0.0:8010"
+        )
+    return listen
+
+
 def objects(env: Env, folder: Path) -> tuple[str, str, str, str]:
     """Return OBJECTS_URL, by default ``folder``, both keys and OBJECTS_PUBLIC_URL.
 

@@ -130,34 +130,21 @@ class FolderStore:
                     length -= len(chunk)
                 yield chunk
 
-    def _write(self, key: str, chunks: Iterable[bytes], *, create: bool = False) -> int:
-        path = self._path(key)
-        written = self._folder / INCOMPLETE / uuid4().hex
-        size = 0
-        try:
-            with self._errors(key):
-                self._sweep_once()
-                file = _in_folder(written.parent, lambda: written.open("xb"))
-            try:
-                # Errors of the caller's iterator are not the store's.
-                for chunk in chunks:
-                    with self._errors(key):
-                        size += file.write(chunk)
-                with self._errors(key):
-                    file.flush()
-                    os.fsync(file.fileno())
-            finally:
-                # After an error it tries once more to write what is buffered.
-                with contextlib.suppress(OSError):
-                    file.close()
-            with self._errors(key):
-                self._place(written, path, key, create=create)
-        finally:
-            with contextlib.suppress(OSError):
-                written.unlink(missing_ok=True)
-        return size
+    def incoming(self, key: str) -> IncomingObject:
+        """Begin to write an object piece by piece."""
+        self._path(key)
+        return IncomingObject(self, key)
 
-    def _place(self, written: Path, path: Path, key: str, *, create: bool) -> None:
+    def _write(self, key: str, chunks: Iterable[bytes], *, create: bool = False) -> int:
+        with contextlib.closing(self.incoming(key)) as incoming:
+            # Errors of the caller's iterator are not the store's.
+            for chunk in chunks:
+                incoming.write(chunk)
+            incoming.finish(create=create)
+            return incoming.size
+
+    def _place(self, written: Path, key: str, *, create: bool, durable: bool) -> None:
+        path = self._path(key)
         # Unlike a rename, a link does not replace what is there.
         place = os.link if create else os.replace
 
@@ -166,7 +153,8 @@ class FolderStore:
                 place(written, path)
             except FileExistsError as error:
                 raise ObjectExists(f"{key}: exists already in {self._folder}") from error
-            _sync(path.parent)
+            if durable:
+                _sync(path.parent)
 
         _in_folder(path.parent, placed)
 
@@ -189,6 +177,47 @@ class FolderStore:
         except OSError as error:
             text = error.strerror or str(error)
             raise ObjectStoreUnavailable(f"{self._folder}: {key}: {text}") from error
+
+
+class IncomingObject:
+    """Object that is being written: it appears whole with ``finish``.
+
+    ``close`` discards what is not finished. Every call may raise ``ObjectStoreUnavailable``.
+    """
+
+    def __init__(self, store: FolderStore, key: str) -> None:
+        self.size = 0
+        self._store = store
+        self._key = key
+        self._written = store._folder / INCOMPLETE / uuid4().hex
+        with store._errors(key):
+            store._sweep_once()
+            self._file = _in_folder(self._written.parent, lambda: self._written.open("xb"))
+
+    def write(self, chunk: bytes) -> None:
+        """Append a piece."""
+        with self._store._errors(self._key):
+            self.size += self._file.write(chunk)
+
+    def finish(self, *, create: bool = False, durable: bool = True) -> None:
+        """Make it visible. Raises ``ObjectExists`` with ``create`` if the key is taken.
+
+        ``durable``: only when it would survive a loss of power.
+        """
+        with self._store._errors(self._key):
+            self._file.flush()
+            if durable:
+                os.fsync(self._file.fileno())
+            self._file.close()
+            self._store._place(self._written, self._key, create=create, durable=durable)
+
+    def close(self) -> None:
+        """Discard what is not finished."""
+        # After an error, closing tries once more to write what is buffered.
+        with contextlib.suppress(OSError):
+            self._file.close()
+        with contextlib.suppress(OSError):
+            self._written.unlink(missing_ok=True)
 
 
 def _info(key: str, stat: os.stat_result) -> ObjectInfo:

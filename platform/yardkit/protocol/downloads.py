@@ -137,6 +137,11 @@ class DownloadResult(msgspec.Struct, frozen=True, array_like=True):
     certificate: bytes = b""
     stored: StoredBody | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes of the body, wherever it is."""
+        return len(self.body) if self.stored is None else self.stored.size
+
 
 class DownloadResults(Message, frozen=True, kw_only=True, tag="download_results"):
     """Responses of one agent to one run."""

@@ -8,6 +8,7 @@ import logging
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -24,6 +25,8 @@ from yardkit.broker import (
     connect,
 )
 from yardkit.protocol import (
+    Addresses,
+    AddressesWanted,
     Allocate,
     Allocated,
     AnyMessage,
@@ -37,6 +40,7 @@ from yardkit.protocol import (
     FailureKind,
     Lifecycle,
     LifecycleAnswer,
+    ObjectKind,
     Policy,
     ProtocolError,
     Release,
@@ -53,11 +57,14 @@ from yardspider.errors import ReportLost, RunFailed, TransportLost
 from yardspider.settings import SpiderSettings
 from yardspider.transports.allocation import AllocationWait
 from yardspider.transports.base import AgentAllocation, Answer
+from yardspider.transports.bodies import MEMORY_BYTES, BodyFetcher
 from yardspider.transports.commands import RunCommandQueue
 from yardspider.transports.publisher import RepeatingPublisher, check_connected
 
 log = logging.getLogger("yardspider")
 
+# Bodies in the object store, and every kind of failure.
+RESULT_VERSION = 3
 BATCH_ITEMS = 50
 _PREFETCH = 100
 # Limit of a slow handshake, whatever the retries are.
@@ -65,12 +72,25 @@ _CONNECT_SECONDS = 5.0
 _CONFIRM_SECONDS = 3.0
 _RETRY_SECONDS = 1.0
 _CLOSE_SECONDS = 0.3
+_ADDRESSES_TTL_SECONDS = 10.0
 
 
 class RemoteTransport:
-    """The transport of one run on the platform. ``close`` releases its agents."""
+    """The transport of one run on the platform. ``close`` releases its agents.
 
-    def __init__(self, run: RunEnvironment, settings: SpiderSettings) -> None:
+    Args:
+        folder: of the files of large bodies; None: the system's for temporary files.
+        body_memory_bytes: see ``BodyFetcher``.
+    """
+
+    def __init__(
+        self,
+        run: RunEnvironment,
+        settings: SpiderSettings,
+        *,
+        folder: Path | None = None,
+        body_memory_bytes: int | None = MEMORY_BYTES,
+    ) -> None:
         self.run = run.run
         self.incarnation = run.incarnation
         self.chained = run.policy is Policy.CHAINED
@@ -88,6 +108,13 @@ class RemoteTransport:
         self._watching: asyncio.Task[None] | None = None
         self._lost: TransportLost | None = None
         self._commands: RunCommandQueue | None = None
+        self._bodies = BodyFetcher(
+            run=self.run,
+            ask=self._ask_for_addresses,
+            on_ready=self._arrived.set,
+            memory_bytes=body_memory_bytes,
+            folder=folder,
+        )
         # Report queues of the centers that have held requests of this run.
         self._centers: set[str] = set()
 
@@ -150,7 +177,7 @@ class RemoteTransport:
             reply_to=self._answers.name,
             policy=self._run.policy,
             agents=self._run.agents,
-            settings=msgspec.structs.replace(self._run.downloader, result_version=2),
+            settings=msgspec.structs.replace(self._run.downloader, result_version=RESULT_VERSION),
             sent_at=time.time(),
         )
         # Without a time to live: the center counts questions that are too old.
@@ -258,6 +285,8 @@ class RemoteTransport:
             if self._lost is not None:
                 raise self._lost
             self._arrived.clear()
+            if ready := self._bodies.take_ready():
+                return list(ready)
             try:
                 deliveries = subscription.take(_PREFETCH)
             except BrokerError as error:
@@ -287,7 +316,12 @@ class RemoteTransport:
             if any(result.compressed for result in message.items):
                 items = [self._inflated(result) for result in message.items]
                 return msgspec.structs.replace(message, items=items)
+            if any(result.stored is not None for result in message.items):
+                return self._bodies.take(message)
             return message
+        if isinstance(message, Addresses):
+            self._bodies.take_addresses(message)
+            return None
         if isinstance(message, DownloadsHeld) and message.center:
             self._centers.add(message.center)
         return (
@@ -295,6 +329,27 @@ class RemoteTransport:
             if isinstance(message, Skipped | DownloadsRefused | DownloadsHeld | Dispatched)
             else None
         )
+
+    def _ask_for_addresses(self, keys: list[str]) -> None:
+        question = AddressesWanted(
+            run=self.run,
+            kind=ObjectKind.BODIES,
+            keys=keys,
+            reply_to=self._answers.name,
+            token=self._run.token,
+        )
+        with contextlib.suppress(BrokerError):
+            self._connected().publish(
+                [
+                    Outgoing(
+                        encode(question),
+                        key=topology.CENTER_ADDRESSES.name,
+                        ttl_seconds=_ADDRESSES_TTL_SECONDS,
+                        persistent=False,
+                        mandatory=False,
+                    )
+                ]
+            )
 
     def _inflated(self, result: DownloadResult) -> DownloadResult:
         if not result.compressed:
@@ -361,6 +416,7 @@ class RemoteTransport:
         self._publisher.close()
         if self._watching is not None:
             self._watching.cancel()
+        await self._bodies.close(_CLOSE_SECONDS)
         broker = self._broker
         if broker is None:
             return

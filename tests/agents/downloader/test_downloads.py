@@ -196,12 +196,12 @@ async def test_a_page_that_no_message_holds_is_refused_with_the_reason() -> None
     def fetched(body: bytes) -> Fetched:
         return Fetched("http://h/", 200, [], body, FailureKind.NONE, "", 1.0, False)
 
-    refused = await make_result(1, 1, fetched(noise))
+    refused = await make_result(1, 1, fetched(noise), 1)
     assert (refused.failure, refused.body) == (FailureKind.BAD_CONTENT, b"")
     assert "lower the job's largest body" in refused.error
     # The default of a job, even where nothing can be compressed, and far more where it can.
     for body in (noise[: 8 * 1024 * 1024], noise[: MAX_CONTENT_BYTES - 65_536], bytes(2**26)):
-        result = await make_result(1, 1, fetched(body))
+        result = await make_result(1, 1, fetched(body), 1)
         assert result.failure is FailureKind.NONE
         message = DownloadResults(run=1, agent="a", items=[result])
         assert len(encode(message)) < MAX_MESSAGE_BYTES

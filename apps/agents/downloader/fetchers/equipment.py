@@ -13,7 +13,7 @@ from apps.agents.downloader.fetchers.proxies import ProxyPool, ProxySource, vali
 from apps.agents.downloader.fetchers.redial import Redialer
 from yardkit.addresses import parse_networks
 from yardkit.clock import Clock, SystemClock
-from yardkit.fetched import Fetched
+from yardkit.fetched import Fetched, OpenSink
 from yardkit.fetcher import Fetcher, check_cookies
 from yardkit.protocol import DownloaderSettings, DownloaderType, DownloadRequest
 
@@ -56,8 +56,12 @@ class Equipment:
         self._redialer = Redialer(self.options.redial, clock) if self.options.redial else None
         self._browser = BrowserHost(self.options.browser)
 
-    def open_fetcher(self, settings: DownloaderSettings) -> PageFetcher:
+    def open_fetcher(
+        self, settings: DownloaderSettings, open_sink: OpenSink | None = None
+    ) -> PageFetcher:
         """Return a fetcher for one downloader; inside the event loop.
+
+        ``open_sink``: see ``Fetcher``.
 
         Raises ``ValueError`` for settings that are invalid or that this agent cannot serve.
         """
@@ -70,7 +74,8 @@ class Equipment:
         on_the_net = settings.type in _OF_THE_NET
         pool = self._proxies() if settings.use_proxy and on_the_net else None
         redialer = self._line() if settings.redial and on_the_net else None
-        engine = self._engine(settings)
+        # A pattern is searched in the whole text.
+        engine = self._engine(settings, None if settings.switch_pattern else open_sink)
         gated = settings.type in _GATED
         if not (pool or redialer or gated or settings.switch_pattern):
             return engine  # the usual case, by the shortest way
@@ -84,7 +89,7 @@ class Equipment:
             wait_seconds=self.options.proxy_wait_seconds,
         )
 
-    def _engine(self, settings: DownloaderSettings) -> FetchEngine:
+    def _engine(self, settings: DownloaderSettings, open_sink: OpenSink | None) -> FetchEngine:
         if settings.type == DownloaderType.IMPERSONATE:
             from apps.agents.downloader.fetchers.impersonate import ImpersonatingFetcher
 
@@ -95,7 +100,7 @@ class Equipment:
             return BrowserFetcher(settings, self._browser)
         if settings.type == DownloaderType.FILE and self.options.files is not None:
             return FileFetcher(settings, self.options.files)
-        return Fetcher(settings)
+        return Fetcher(settings, open_sink)
 
     def held_seconds(self, settings: DownloaderSettings) -> float:
         """Return about how long downloads with these settings wait for a redial; 0.0 if they do

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import urllib.error
@@ -21,7 +22,7 @@ from crawlyard.demo import job as demo_job
 from crawlyard.demo.progress import Progress
 from crawlyard.demo.sample_site import SiteServer, write_sample
 from crawlyard.supervisor import Supervisor, UnitFailed
-from crawlyard.units import box
+from crawlyard.units import box, object_server
 from crawlyard.web import check_port
 from yardkit.broker import connect
 from yardkit.stop import Stop
@@ -95,7 +96,16 @@ class Command(BaseCommand):
                 log.flush()
 
             units = box(
-                host="127.0.0.1", port=options["port"], agents=options["agents"], builds_apart=False
+                host="127.0.0.1",
+                port=options["port"],
+                agents=options["agents"],
+                builds_apart=False,
+                objects=object_server(
+                    os.environ,
+                    url=settings.OBJECTS_URL,
+                    public_url=settings.OBJECTS_PUBLIC_URL,
+                    listen=settings.OBJECTS_LISTEN,
+                ),
             )
             self._supervisor = Supervisor(units, write)
             self._say(f"starting {len(units)} processes; their log is {log_path}")

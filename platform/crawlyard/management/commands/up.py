@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from crawlyard.scale_events import FetcherScale
 from crawlyard.supervisor import Supervisor, UnitFailed
-from crawlyard.units import box
+from crawlyard.units import box, object_server
 from crawlyard.web import check_port, listens
 from yardkit.broker import connect
 from yardkit.liveness import LivenessReporter
@@ -43,7 +43,17 @@ class Command(BaseCommand):
         here = "" if os.environ.get("PUBLIC_URL") else f"http://127.0.0.1:{options['port']}"
         call_command("create_admin", server=here, stdout=self.stdout)
         supervisor = Supervisor(
-            box(host=options["host"], port=options["port"], agents=options["agents"]),
+            box(
+                host=options["host"],
+                port=options["port"],
+                agents=options["agents"],
+                objects=object_server(
+                    os.environ,
+                    url=settings.OBJECTS_URL,
+                    public_url=settings.OBJECTS_PUBLIC_URL,
+                    listen=settings.OBJECTS_LISTEN,
+                ),
+            ),
             lambda name, line: self._say(f"{name:<10} | {line}"),
         )
         scale = FetcherScale(supervisor, lambda line: self._say(f"{'up':<10} | {line}"))
