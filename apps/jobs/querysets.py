@@ -85,6 +85,10 @@ class RunQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
         """Filter runs that have ended, by ``ended_at``, which has an index."""
         return self.filter(ended_at__isnull=False)
 
+    def live(self) -> Self:
+        """Filter runs that read sites, not the kept pages of an earlier run."""
+        return self.filter(replay_of=None)
+
     def waiting(self) -> Self:
         """Filter queued runs, in order of placement."""
         return self.filter(state=RunState.QUEUED).order_by("-priority", "id")

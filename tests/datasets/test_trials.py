@@ -20,14 +20,14 @@ from apps.datasets.services.datasets import dataset_of_job
 from apps.datasets.states import Kind
 from apps.jobs.errors import NothingRecorded, TrialNeeded, TrialNotEnded, TrialNoteNeeded
 from apps.jobs.models import ImageTrial, Run
-from apps.jobs.services import update_job
+from apps.jobs.services import add_link, finish_run, start_run, update_job
 from apps.jobs.services.run_queue import queue_run
-from apps.jobs.states import RunState, TrialState, Trigger
+from apps.jobs.states import LinkCondition, RunState, TrialState, Trigger
 from apps.projects.models import Image
 from apps.queuestats.models import RunCounter
 from tests.access.factories import Api, enter, make_user
 from tests.datasets.deliveries import deliver, make_delivery
-from tests.datasets.factories import make_items, store
+from tests.datasets.factories import NOW, make_items, store
 from tests.jobs.factories import make_job, make_run
 from tests.projects.build_factories import make_image
 
@@ -228,6 +228,26 @@ def test_items_of_a_replay_are_seen_with_their_run_only(recorded: Run, image: Im
     delivery.refresh_from_db()
     found = accounting(delivery)
     assert (found.stored, found.delivered, found.waiting) == (10, 10, 0)
+
+
+@pytest.mark.covers("OB.6")
+def test_a_trial_delays_no_run_and_nothing_follows_it(recorded: Run, image: Image) -> None:
+    job = recorded.job
+    job.retry_rules = [{"on": "failed", "retries": 3}]
+    job.save()
+    after = make_job(project=job.project, name="after")
+    add_link(job=after, after=job, condition=LinkCondition.ALWAYS, actor=None)
+    trial = started(recorded, image)
+    run = trial.run
+    assert run is not None
+    # The job allows one run at a time.
+    real = start_run(job=job, now=timezone.now(), actor=None)
+    assert real.waits_for is None
+    Run.objects.filter(pk=run.pk).update(state=RunState.RUNNING, host="h", started_at=NOW)
+    run.refresh_from_db()
+    finish_run(run=run, state=RunState.FAILED, reason="crash", now=timezone.now())
+    assert not after.runs.exists()
+    assert set(job.runs.values_list("pk", flat=True)) == {recorded.pk, run.pk, real.pk}
 
 
 @pytest.mark.covers("OB.6")

@@ -55,7 +55,8 @@ def _unwritten(now: datetime, since: datetime | None) -> QuerySet[Run]:
         since = now - FIRST_TIME if newest is None else newest - OVERLAP
     written = JobYield.objects.filter(run=OuterRef("pk"))
     return (
-        Run.objects.filter(~Exists(written), state__in=FINAL, ended_at__gte=since)
+        Run.objects.live()
+        .filter(~Exists(written), state__in=FINAL, ended_at__gte=since)
         .select_related("job")
         .order_by("ended_at", "id")
     )

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final, cast
 
+from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
 
 from apps.alerts.engine.events import EventSource, Occurrence
 from apps.alerts.sources.pages import change_page
 from apps.datasets.models import DatasetRun
 from apps.datasets.states import Origin
-from apps.jobs.models import Job
+from apps.jobs.models import Job, Run
 
 REASON: Final = 200
 
@@ -77,6 +78,7 @@ def _settled(at: datetime) -> Iterator[tuple[DatasetRun, Job]]:
     rows = (
         DatasetRun.objects.of_items()
         .filter(settled_at__gte=at, dataset__origin=Origin.JOB)
+        .exclude(run_number__in=_replays())
         .select_related("dataset")
         .order_by("settled_at")
     )
@@ -86,12 +88,18 @@ def _settled(at: datetime) -> Iterator[tuple[DatasetRun, Job]]:
             yield row, jobs[row.dataset.origin_id]
 
 
+def _replays() -> QuerySet[Run]:
+    """Return runs on kept pages: their data is no news."""
+    return Run.objects.filter(replay_of__isnull=False)
+
+
 def _newest(open_keys: Iterable[str]) -> Iterator[tuple[str, DatasetRun]]:
     """Yield the newest settled run of each job."""
     for key in open_keys:
         rows = DatasetRun.objects.of_items().filter(
             dataset__origin=Origin.JOB, dataset__origin_id=int(key.removeprefix("job:"))
         )
+        rows = rows.exclude(run_number__in=_replays())
         row = rows.exclude(settled_at=None).order_by("-run_number").first()
         if row is not None:
             yield key, row

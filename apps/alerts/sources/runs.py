@@ -38,7 +38,7 @@ class RunEnded:
     def since(self, at: datetime) -> Iterator[Occurrence]:
         """Yield one event per run."""
         rows = RunMove.objects.filter(
-            pk__gt=_oldest(RunMove, "at", at), to_state=self._state, at__gte=at
+            pk__gt=_oldest(RunMove, "at", at), to_state=self._state, at__gte=at, run__replay_of=None
         )
         for move in rows.select_related("run__job").order_by("pk"):
             run = move.run
@@ -57,7 +57,7 @@ class RunEnded:
 
     def over(self, open_keys: Mapping[str, datetime], at: datetime) -> set[str]:
         """Return the jobs whose newest finished run succeeded."""
-        ends = Run.objects.filter(job=OuterRef("pk"), state__in=_ENDS).order_by("-pk")
+        ends = Run.objects.live().filter(job=OuterRef("pk"), state__in=_ENDS).order_by("-pk")
         states = _of_jobs(open_keys, ends.values("state"))
         return {key for key, state in states.items() if state == RunState.EXITED}
 

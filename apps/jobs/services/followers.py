@@ -28,8 +28,11 @@ CONDITIONS: Final[dict[str, tuple[LinkCondition, ...]]] = {
 def follow_up(run: Run, *, now: datetime) -> None:
     """Queue the retry by the job's retry rules, else the runs of the linked jobs.
 
-    While a run is retried its followers are not queued; they follow the last retry.
+    While a run is retried its followers are not queued; they follow the last retry. Nothing follows
+    a run on kept pages.
     """
+    if run.replay_of_id is not None:
+        return
     if retry_if_wanted(run, now=now) is None:
         queue_followers(run, now=now)
 

@@ -53,7 +53,7 @@ def make_way(
 
 
 def _active(job: Job) -> list[Run]:
-    return list(job.runs.active().select_related("job__project").order_by("-id"))
+    return list(job.runs.active().live().select_related("job__project").order_by("-id"))
 
 
 def _replace(job: Job, now: datetime, actor: User | None, reason: str) -> Run | None:
@@ -77,5 +77,5 @@ def _lock_active(job: Job) -> None:
     """
     queued = Case(When(state=RunState.QUEUED, then=Value(1)), default=Value(0))
     behind = Case(When(waits_for__isnull=False, then=Value(1)), default=Value(0))
-    rows = job.runs.active().select_for_update().order_by(queued, behind, "id")
+    rows = job.runs.active().live().select_for_update().order_by(queued, behind, "id")
     list(rows.values_list("pk", flat=True))

@@ -165,7 +165,7 @@ def _why_missed(decision: DueTimeDecision, now: datetime) -> str:
 
 def _start(job: Job, planned_at: datetime, now: datetime) -> tuple[Run | None, str]:
     """Queue the run if the overlap policy allows it; return the run, or the reason of the skip."""
-    newest = job.runs.active().order_by("-id").values_list("pk", flat=True).first()
+    newest = job.runs.active().live().order_by("-id").values_list("pk", flat=True).first()
     instead = _("replaced by a planned run")
     try:
         behind = make_way(job=job, overlap=job.overlap, now=now, actor=None, reason=instead)
