@@ -36,7 +36,7 @@ from apps.requeststore.stores.factory import open_node
 from apps.routing.placeholders import placeholders, problems
 from apps.routing.queries.tracks import KIND
 from apps.runtime.queries import live_daemons
-from apps.runtime.services.objects import shared_objects
+from apps.runtime.services.objects import problem_of_signed_addresses, shared_objects
 from apps.seeds.engine.errors import SeedError, StoreInUse
 from apps.seeds.models import Frontier
 from apps.seeds.stores.factory import open_store
@@ -250,6 +250,10 @@ def _objects() -> StoreCheck:
     except ObjectStoreError as error:
         how = "a folder that can be written, or a bucket and keys that may write"
         return StoreCheck("OBJECTS_URL", url, ok=False, detail=str(error), how=how)
+    if problem := problem_of_signed_addresses(store):
+        how = "start run_objects, and set OBJECTS_PUBLIC_URL to its address"
+        shown = settings.OBJECTS_PUBLIC_URL
+        return StoreCheck("OBJECTS_PUBLIC_URL", shown, ok=False, detail=problem, how=how)
     if store.local_path("any") is not None and not settings.BROKER_URL.startswith("sqlite:"):
         detail = "writable; with several hosts the folder must be shared by all of them"
         return StoreCheck("OBJECTS_URL", url, ok=True, detail=detail)
