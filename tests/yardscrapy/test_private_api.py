@@ -12,6 +12,11 @@ import pytest
 from tests.e2e.daemon_processes import ROOT
 from tests.yardscrapy.private_api import NAMES
 
+# Not of special names, such as __name__.
+_PRIVATE = re.compile(
+    r"""(?:scrapy[\w.]*|engine|crawler|spider)\._(?!_)\w+|(?<=, ")_(?!_)\w+(?=")"""
+)
+
 
 @functools.cache
 def problems(python: str) -> dict[str, str]:
@@ -41,12 +46,9 @@ def test_the_docs_list_the_private_names() -> None:
 
 def test_no_other_module_of_scrapy_is_private() -> None:
     """Modules and attributes that begin with an underscore occur where a check covers them."""
-    found = set()
-    for path in (ROOT / "platform" / "yardscrapy").glob("*.py"):
-        text = path.read_text()
-        found |= {(path.name, name) for name in re.findall(r"scrapy[\w.]*\._\w+", text)}
-        found |= {
-            (path.name, name) for name in re.findall(r"(?:engine|crawler|spider)\._\w+", text)
-        }
-        found |= {(path.name, name) for name in re.findall(r'getattr\(\w+, "(_\w+)"', text)}
+    found = {
+        (path.name, name)
+        for path in (ROOT / "platform" / "yardscrapy").glob("*.py")
+        for name in _PRIVATE.findall(path.read_text())
+    }
     assert found == {("extension.py", "_slot"), ("texts.py", "scrapy.utils._download_handlers")}
