@@ -26,6 +26,7 @@ from scrapy.utils.conf import closest_scrapy_cfg
 
 from yardscrapy import cli, counters, extension, failures, files, texts, versions
 from yardscrapy.handler import AgentDownloadHandler
+from yardscrapy.request_rows import EndedRequest
 from yardspider.files import RunFile
 
 _PAGES: Final = 6
@@ -42,16 +43,16 @@ class _Events:
 
     def replaced(self) -> None: ...
 
-    def failed(self, ended: counters.EndedRequest) -> None: ...
+    def failed(self, ended: EndedRequest) -> None: ...
 
-    def succeeded(self, ended: counters.EndedRequest) -> None: ...
+    def succeeded(self, ended: EndedRequest) -> None: ...
 
 
 class Probe(Spider):
     """Looks at its crawler from its callbacks."""
 
     name = "probe"
-    start_urls = ("data:,0",)
+    start_urls = ["data:,0"]  # noqa: RUF012 - the type that Scrapy declares
     events = _Events()
     queued: int = 0
     problems: Final[dict[str, str]] = {}
