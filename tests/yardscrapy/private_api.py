@@ -52,7 +52,7 @@ class Probe(Spider):
     """Looks at its crawler from its callbacks."""
 
     name = "probe"
-    start_urls = ["data:,0"]  # noqa: RUF012 - the type that Scrapy declares
+    start_urls = ["data:,0"]
     events = _Events()
     queued: int = 0
     problems: Final[dict[str, str]] = {}
