@@ -12,7 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext, ngettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
@@ -78,7 +78,9 @@ class DeliveryForm(forms.Form):
 
     name = _text(_("Name"), required=True)
     mode = forms.ChoiceField(
-        label=_("When"), choices=DeliveryMode.choices, widget=UnfoldAdminSelectWidget
+        label=pgettext_lazy("delivery", "When"),
+        choices=DeliveryMode.choices,
+        widget=UnfoldAdminSelectWidget,
     )
     url = _text(_("Address"))
     folder = _text(_("Folder"), _("Name of a folder below that of the project."))
