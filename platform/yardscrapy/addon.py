@@ -52,7 +52,7 @@ class CrawlyardAddon:
         _close_consoles(settings)
         _limit_memory(settings)
         if options.choice(settings, options.POLITENESS) == "center":
-            _leave_politeness(settings)
+            leave_politeness(settings)
         if session.client.chained:
             _add_component(settings, "SPIDER_MIDDLEWARES", _CHAINED, _CHAINED_ORDER)
 
@@ -64,23 +64,23 @@ def _replace_handlers(settings: BaseSettings) -> None:
     replaced: dict[str, Any] = dict.fromkeys(_BY_AGENTS, _AGENT_HANDLER)
     for scheme in handlers.keys() - set(_BY_AGENTS) - _HARMLESS:
         replaced[scheme] = _DIRECT_HANDLER if scheme in allowed else _REFUSED_HANDLER
-    _set(settings, options.REPLACED_HANDLERS, handlers)
-    _set(settings, "DOWNLOAD_HANDLERS", {**settings.getdict("DOWNLOAD_HANDLERS"), **replaced})
+    set_last(settings, options.REPLACED_HANDLERS, handlers)
+    set_last(settings, "DOWNLOAD_HANDLERS", {**settings.getdict("DOWNLOAD_HANDLERS"), **replaced})
 
 
 def _take_robots(settings: BaseSettings) -> None:
     """Let the center obey robots.txt, for all runs at once, in place of Scrapy's middleware."""
-    _set(settings, options.OBEY_ROBOTS, settings.getbool("ROBOTSTXT_OBEY"))
-    _set(settings, "ROBOTSTXT_OBEY", False)
+    set_last(settings, options.OBEY_ROBOTS, settings.getbool("ROBOTSTXT_OBEY"))
+    set_last(settings, "ROBOTSTXT_OBEY", False)
 
 
 def _close_consoles(settings: BaseSettings) -> None:
     for name in ("REMOTE_CONTROL_ENABLED", "TELNETCONSOLE_ENABLED"):
-        _set(settings, name, False)
+        set_last(settings, name, False)
     # Removed as well: the import of RemoteControl alone takes 8 MB, for aiohttp.
     base = settings.getdict("EXTENSIONS_BASE").items()
     left = {path: order for path, order in base if path not in _CONSOLES}
-    _set(settings, "EXTENSIONS_BASE", left)
+    set_last(settings, "EXTENSIONS_BASE", left)
 
 
 def _limit_memory(settings: BaseSettings) -> None:
@@ -88,7 +88,7 @@ def _limit_memory(settings: BaseSettings) -> None:
         return
     limit = _memory_limit()
     if limit:
-        _set(settings, "MEMUSAGE_LIMIT_MB", int(limit * _MEMORY_SHARE / 1024**2))
+        set_last(settings, "MEMUSAGE_LIMIT_MB", int(limit * _MEMORY_SHARE / 1024**2))
 
 
 def _memory_limit() -> int:
@@ -100,17 +100,18 @@ def _memory_limit() -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _leave_politeness(settings: BaseSettings) -> None:
+def leave_politeness(settings: BaseSettings) -> None:
     """Let the center alone space out requests, by the limits of hosts over all runs."""
     for name in ("DOWNLOAD_DELAY", "AUTOTHROTTLE_ENABLED", "CONCURRENT_REQUESTS_PER_IP"):
-        _set(settings, name, 0)
-    _set(settings, "CONCURRENT_REQUESTS", max(settings.getint("CONCURRENT_REQUESTS"), 100))
-    _set(settings, "CONCURRENT_REQUESTS_PER_DOMAIN", settings.getint("CONCURRENT_REQUESTS"))
+        set_last(settings, name, 0)
+    set_last(settings, "CONCURRENT_REQUESTS", max(settings.getint("CONCURRENT_REQUESTS"), 100))
+    set_last(settings, "CONCURRENT_REQUESTS_PER_DOMAIN", settings.getint("CONCURRENT_REQUESTS"))
 
 
 def _add_component(settings: BaseSettings, name: str, path: str, order: int) -> None:
-    _set(settings, name, {**settings.getdict(name), path: order})
+    set_last(settings, name, {**settings.getdict(name), path: order})
 
 
-def _set(settings: BaseSettings, name: str, value: Any) -> None:
+def set_last(settings: BaseSettings, name: str, value: Any) -> None:
+    """Set what outlasts the settings of the project and of the spider."""
     settings.set(name, value, _PRIORITY)

@@ -1,6 +1,7 @@
 """``yardscrapy crawl NAME`` runs a spider of a Scrapy project, on the platform or locally.
 
-The options are those of ``scrapy crawl``: -a, -s, -o, -O, -L and so on.
+The options are those of ``scrapy crawl``: -a, -s, -o, -O, -L and so on, and of local runs
+--dataset FOLDER, --replay PATH and --replay-missing fail|fetch.
 ``yardscrapy describe`` prints the project's spiders as JSON.
 """
 
@@ -69,13 +70,17 @@ def _crawl(words: list[str], run_dir: Path | None) -> int:
     settings = _project_settings()
     own = argparse.ArgumentParser(add_help=False)
     own.add_argument("--dataset", type=Path, metavar="FOLDER")
+    own.add_argument("--replay", type=Path, metavar="PATH")
+    own.add_argument("--replay-missing", choices=("fail", "fetch"), default="fail")
     mine, words = own.parse_known_args(words)
     name, arguments = _read_words(words, settings)
     session = open_session(os.environ)
     if session is None:
-        return _crawl_locally(name, arguments, settings, mine.dataset)
+        return _crawl_locally(name, arguments, settings, mine)
     if mine.dataset is not None:
         raise BadInput("--dataset is for local runs: the platform has a dataset for the job")
+    if mine.replay is not None:
+        raise BadInput("--replay is for local runs: on the platform, agents replay")
     from yardscrapy import addon, extension, logs
 
     logs.install(settings)
@@ -113,7 +118,7 @@ def _read_words(words: list[str], settings: Settings) -> tuple[str, dict[str, An
     command = Command()
     parser = argparse.ArgumentParser(
         prog="yardscrapy crawl",
-        usage="yardscrapy crawl NAME [--dataset FOLDER] [options]",
+        usage="yardscrapy crawl NAME [--dataset FOLDER] [--replay PATH] [options]",
         conflict_handler="resolve",
     )
     settings.setdict(command.default_settings, priority="command")
@@ -230,12 +235,16 @@ def _finish(session: Session, crawl: _Crawl, run_dir: Path | None, seconds: floa
 
 
 def _crawl_locally(
-    name: str, arguments: dict[str, Any], settings: Settings, dataset: Path | None
+    name: str, arguments: dict[str, Any], settings: Settings, mine: argparse.Namespace
 ) -> int:
-    """Run as ``scrapy crawl`` would; keep items and files in ``dataset`` if one is named."""
+    """Run as ``scrapy crawl`` would; keep items and files in a dataset, replay, if asked for."""
     from yardscrapy import local
 
-    sink = local.open_sink(dataset)
+    if mine.replay is not None:
+        from yardscrapy import replay
+
+        replay.use(mine.replay, settings, fetches_missing=mine.replay_missing == "fetch")
+    sink = local.open_sink(mine.dataset)
     local.use(sink, settings)
     crawl = _run(name, arguments, settings)
     asyncio.run(sink.finish(0.0))

@@ -144,7 +144,7 @@ def _headers(request: Request) -> HeaderPairs:
     ]
 
 
-class _Handler:
+class DownloadHandlerBase:
     """Base of the handlers: both interfaces of Scrapy over one that returns a Deferred."""
 
     lazy = False
@@ -200,7 +200,7 @@ _COMPANIONS: Final = (
 )
 
 
-class AgentDownloadHandler(_Handler):
+class AgentDownloadHandler(DownloadHandlerBase):
     """Handler of http and https."""
 
     def __init__(self, crawler: Crawler) -> None:
@@ -245,7 +245,7 @@ class AgentDownloadHandler(_Handler):
             )
 
 
-class DirectDownloadHandler(_Handler):
+class DirectDownloadHandler(DownloadHandlerBase):
     """Handler of a scheme that the job allows past the agents."""
 
     def _download(self, request: Request) -> Any:

@@ -43,6 +43,8 @@ log = logging.getLogger("yardspider")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # An agent times out before the run does, so that its reason arrives first.
 _AGENT_SHARE = 0.8
+# A recording needs no politeness.
+_UNPACED = {"speed": 0, "slow_start_seconds": 0, "retry_delay_seconds": 0}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -83,6 +85,15 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("spider", metavar="module:Class", help="such as quotes:Quotes")
     run.add_argument(
         "--local", action="store_true", help="fetch in this process, without any service"
+    )
+    run.add_argument(
+        "--replay", type=Path, metavar="PATH", help="as --local, from a recording instead of sites"
+    )
+    run.add_argument(
+        "--replay-missing",
+        choices=("fail", "fetch"),
+        default="fail",
+        help="what happens to requests that are not recorded",
     )
     run.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting"
@@ -134,6 +145,7 @@ def _leave_failure(run_dir: Path | None, reason: str) -> None:
 
 
 def _run(options: argparse.Namespace, run_dir: Path | None, stop: Stop) -> int:
+    options.local = options.local or options.replay is not None
     platform = environment.on_platform(os.environ)
     if not (platform or options.local):
         raise BadInput(
@@ -149,6 +161,8 @@ def _run(options: argparse.Namespace, run_dir: Path | None, stop: Stop) -> int:
         if overridden:
             log.info("settings overridden by the job: %s", overridden)
         arguments = {**run.arguments, **arguments}
+    if options.replay is not None:
+        settings = settings.changed(_UNPACED, origin="--replay")
     settings = settings.changed(_pairs(options.set, "--set"), origin="--set")
     spider = make_spider(spider_class, arguments)
     make_transport: Callable[[], RunTransport]
@@ -165,7 +179,7 @@ def _run(options: argparse.Namespace, run_dir: Path | None, stop: Stop) -> int:
         frontier = _platform_frontier(run)
         pools = _platform_pools(run)
     else:
-        make_transport = _local_transport(settings)
+        make_transport = _local_transport(settings, options)
         frontier = MemoryFrontier()
         if options.dataset is not None:
             items = LocalDataset(options.dataset, accounting.dropped)
@@ -197,8 +211,11 @@ def _pairs(texts: Sequence[str], option: str) -> dict[str, Any]:
     return pairs
 
 
-def _local_transport(settings: SpiderSettings) -> Callable[[], RunTransport]:
+def _local_transport(
+    settings: SpiderSettings, options: argparse.Namespace
+) -> Callable[[], RunTransport]:
     try:
+        from yardkit.fetcher import Fetcher
         from yardspider.transports.local import ANYWHERE, LocalTransport
     except ModuleNotFoundError as error:
         raise BadInput(
@@ -207,7 +224,20 @@ def _local_transport(settings: SpiderSettings) -> Callable[[], RunTransport]:
         ) from error
     downloader = environment.read_downloader(os.environ)
     downloader = _timed(msgspec.structs.replace(downloader, allowed_networks=ANYWHERE), settings)
-    return lambda: LocalTransport(downloader)
+    if options.replay is None:
+        return lambda: LocalTransport(downloader)
+    from yardkit.recordings import RecordingError, open_recording
+    from yardkit.recordings.replay import ReplayFetcher
+
+    try:
+        recording = open_recording(options.replay)
+    except RecordingError as error:
+        raise BadInput(f"--replay {error}") from error
+    fetches = options.replay_missing == "fetch"
+    return lambda: LocalTransport(
+        downloader,
+        lambda settings: ReplayFetcher(recording, settings, Fetcher(settings) if fetches else None),
+    )
 
 
 def _platform_transport(

@@ -23,10 +23,12 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from yardkit.protocol import (
     Dispatched,
+    DownloaderSettings,
     DownloadRequest,
     DownloadResult,
     DownloadResults,
@@ -34,6 +36,7 @@ from yardkit.protocol import (
     DownloadsRefused,
     FailureKind,
     FailureNote,
+    HeaderPairs,
     Lifecycle,
     LifecycleAnswer,
     RequestItem,
@@ -41,6 +44,7 @@ from yardkit.protocol import (
     RunCounters,
     Skipped,
     decode_request,
+    header_pairs,
 )
 from yardspider.clock import Alarm
 from yardspider.engine import CrawlEngine
@@ -69,7 +73,7 @@ class Page(NamedTuple):
     """A response. ``url`` is the final one, if it differs from the requested one."""
 
     status: int = 200
-    headers: Mapping[str, str] = _HTML
+    headers: Mapping[str, str] | HeaderPairs = _HTML
     body: str | bytes = b""
     url: str = ""
 
@@ -294,6 +298,25 @@ class FakeCenter:
         self.closed = True
 
 
+def recorded(path: Path | str) -> Callable[[DownloadRequest], Page | NoAnswer]:
+    """Return pages of a recording: a WARC or HAR file, a folder with such files or with hosts.
+
+    What is not recorded fails as ``not_recorded``. Raises ``RecordingError``.
+    """
+    from yardkit.recordings import open_recording
+    from yardkit.recordings.replay import Replay
+
+    replay = Replay(open_recording(Path(path)), DownloaderSettings())
+
+    def page(request: DownloadRequest) -> Page | NoAnswer:
+        fetched = replay.answer(request)
+        if fetched.failure:
+            return NoAnswer(fetched.failure, fetched.error)
+        return Page(fetched.status, fetched.raw_headers, fetched.body, fetched.url)
+
+    return page
+
+
 def page_answer(
     item: RequestItem,
     request: DownloadRequest,
@@ -313,7 +336,7 @@ def page_answer(
         status, headers, body, url = Page(*page)
         body = body.encode() if isinstance(body, str) else body
         result = DownloadResult(
-            item.id, item.attempt, url or request.url, status, list(headers.items()), body
+            item.id, item.attempt, url or request.url, status, header_pairs(headers), body
         )
     return DownloadResults(run=run, agent=agent, items=[result])
 

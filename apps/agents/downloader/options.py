@@ -77,7 +77,7 @@ def read_options(arguments: Sequence[str], env: Env) -> tuple[str, AgentIdentity
         allocations=data / "agents" / identity.agent / "downloaders" if keeps else None,
         pages=data / "agents" / "pages" / identity.agent,
         pages_bytes=env.int("AGENT_PAGES_BYTES", 1024 * 1024 * 1024, minimum=0),
-        fetching=read_fetch_options(env, data),
+        fetching=read_fetch_options(env, data, replay=given.replay, missing=given.replay_missing),
     )
     return broker_url, identity, options
 
@@ -111,6 +111,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--labels", default=None, metavar="K=V,K=V", help="What is special here (AGENT_LABELS)."
+    )
+    parser.add_argument(
+        "--replay",
+        default="",
+        metavar="PATH",
+        help="Answer from a recording instead of the network (AGENT_REPLAY): a WARC or HAR file,"
+        " a folder with such files, or a folder mapped to host names.",
+    )
+    parser.add_argument(
+        "--replay-missing",
+        default="",
+        choices=("fail", "fetch"),
+        help="What happens to requests that are not recorded (AGENT_REPLAY_MISSING).",
     )
     return parser
 

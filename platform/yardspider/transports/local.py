@@ -17,6 +17,7 @@ from yardkit.protocol import (
     RunCounters,
     decode_request,
 )
+from yardkit.recordings.replay import LiveFetcher
 from yardkit.text_filters import TextFilter
 from yardspider.errors import RunFailed
 from yardspider.transports.base import AgentAllocation, Answer
@@ -28,16 +29,24 @@ ANYWHERE = ["0.0.0.0/0", "::/0"]
 
 
 class LocalTransport:
-    """Fetches with the agents' fetcher, one task a request; the engine keeps the window."""
+    """Fetches with the agents' fetcher, one task a request; the engine keeps the window.
+
+    ``make_fetcher``: called inside the event loop; another one replays a recording.
+    """
 
     run = 0
     incarnation = "local"
     chained = False
     away = False
 
-    def __init__(self, settings: DownloaderSettings) -> None:
+    def __init__(
+        self,
+        settings: DownloaderSettings,
+        make_fetcher: Callable[[DownloaderSettings], LiveFetcher] = Fetcher,
+    ) -> None:
         self._settings = settings
-        self._fetcher: Fetcher | None = None
+        self._make_fetcher = make_fetcher
+        self._fetcher: LiveFetcher | None = None
         self._texts: TextFilter | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._results: list[DownloadResult] = []
@@ -46,7 +55,7 @@ class LocalTransport:
     async def allocate(self) -> AgentAllocation:
         try:
             self._texts = TextFilter(self._settings)
-            self._fetcher = Fetcher(self._settings)
+            self._fetcher = self._make_fetcher(self._settings)
         except ValueError as error:
             raise RunFailed(f"bad downloader settings: {error}") from error
         return AgentAllocation([AGENT])

@@ -16,6 +16,7 @@ from yardkit.clock import Clock, SystemClock
 from yardkit.fetched import Fetched, OpenSink
 from yardkit.fetcher import Fetcher, check_cookies
 from yardkit.protocol import DownloaderSettings, DownloaderType, DownloadRequest
+from yardkit.recordings.replay import ReplayFetcher
 
 _REMEDIES: Final = {
     DownloaderType.IMPERSONATE: "install its extra: pip install '.[impersonate]'",
@@ -66,6 +67,13 @@ class Equipment:
         Raises ``ValueError`` for settings that are invalid or that this agent cannot serve.
         """
         _check(settings)
+        recording = self.options.recording
+        if recording is None or settings.type not in _OF_THE_NET:
+            return self._open_live(settings)
+        live = self._open_live(settings) if self.options.fetches_missing else None
+        return ReplayFetcher(recording, settings, live)
+
+    def _open_live(self, settings: DownloaderSettings) -> PageFetcher:
         if settings.type not in available_types(self.options):
             raise ValueError(
                 f"this agent cannot make downloaders of type {settings.type.value}:"
@@ -136,6 +144,10 @@ def available_types(options: FetchOptions | None = None) -> tuple[DownloaderType
     """Return the types of downloader an agent with these options can make."""
     options = options or FetchOptions()
     found = [DownloaderType.HTTP]
+    if options.recording is not None and not options.fetches_missing:
+        # A recording does not depend on what has loaded the pages.
+        found += [DownloaderType.IMPERSONATE, DownloaderType.BROWSER]
+        return (*found, *([DownloaderType.FILE] if options.files is not None else []))
     if importlib.util.find_spec("curl_cffi") is not None:
         found.append(DownloaderType.IMPERSONATE)
     if importlib.util.find_spec("playwright") is not None and find_chromium(

@@ -15,13 +15,18 @@ from apps.agents.downloader.fetchers.chromium import BrowserOptions
 from apps.agents.downloader.fetchers.dialer import ProxyAddress
 from apps.agents.downloader.fetchers.redial import RedialOptions
 from yardkit.env import Env, EnvError
+from yardkit.recordings import Recording, RecordingError, open_recording
 
 _WEB = ("http", "https")
 
 
 @dataclass(frozen=True, slots=True)
 class FetchOptions:
-    """Times in seconds. ``redial`` and ``files`` are None if not configured."""
+    """Times in seconds. ``redial``, ``files`` and ``recording`` are None if not configured.
+
+    ``recording``: answers downloads in place of the network; ``fetches_missing``: what it does not
+    hold is fetched, else it fails.
+    """
 
     proxies: tuple[ProxyAddress, ...] = ()
     proxy_source: str = field(default="", repr=False)
@@ -31,10 +36,20 @@ class FetchOptions:
     redial: RedialOptions | None = None
     files: Path | None = None
     browser: BrowserOptions = field(default_factory=BrowserOptions)
+    recording: Recording | None = None
+    fetches_missing: bool = False
 
 
-def read_fetch_options(env: Env, data: Path) -> FetchOptions:
-    """Read ``AGENT_PROXIES`` and the like. Raises ``EnvError``, which repeats no password."""
+def read_fetch_options(
+    env: Env, data: Path, *, replay: str = "", missing: str = ""
+) -> FetchOptions:
+    """Read ``AGENT_PROXIES`` and the like; index the recording.
+
+    ``replay``, ``missing``: instead of ``AGENT_REPLAY`` and ``AGENT_REPLAY_MISSING``.
+
+    Raises ``EnvError``, which repeats no password.
+    """
+    missing = missing or env.str("AGENT_REPLAY_MISSING", "fail", choices=("fail", "fetch"))
     return FetchOptions(
         proxies=_proxies(env.secret("AGENT_PROXIES", "")),
         proxy_source=env.url("AGENT_PROXY_SOURCE", "", schemes=_WEB),
@@ -51,6 +66,8 @@ def read_fetch_options(env: Env, data: Path) -> FetchOptions:
             # Chromium's own sandbox does not work for root.
             sandbox=env.bool("AGENT_BROWSER_SANDBOX", os.geteuid() != 0),
         ),
+        recording=_recording(Path(replay) if replay else env.path("AGENT_REPLAY", None)),
+        fetches_missing=missing == "fetch",
     )
 
 
@@ -93,3 +110,14 @@ def _files(env: Env) -> Path | None:
     if not root.is_absolute() or not root.is_dir():
         raise EnvError("AGENT_FILES", "it is no folder", "write the whole path of a folder")
     return root
+
+
+def _recording(path: Path | None) -> Recording | None:
+    if path is None:
+        return None
+    try:
+        return open_recording(path)
+    except RecordingError as error:
+        raise EnvError(
+            "AGENT_REPLAY", str(error), "name a WARC or HAR file, or a folder (docs/replay.md)"
+        ) from error

@@ -24,13 +24,17 @@ class Command(BaseCommand):
         parser.add_argument("--id", help="agent id (default: created once and kept)")
         parser.add_argument("--name", help="display name")
         parser.add_argument("--labels", help="key=value,key=value")
+        parser.add_argument("--replay", help="recording to answer from, instead of the network")
+        parser.add_argument(
+            "--replay-missing", choices=("fail", "fetch"), help="for what is not recorded"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Exec the agent with this installation's broker and data folder."""
         argv = [sys.executable, "-m", "apps.agents.downloader"]
-        for name in ("id", "name", "labels"):
+        for name in ("id", "name", "labels", "replay", "replay_missing"):
             if options[name]:
-                argv += [f"--{name}", options[name]]
+                argv += [f"--{name.replace('_', '-')}", options[name]]
         environment = {
             name: value
             for name, value in os.environ.items()
