@@ -152,6 +152,12 @@ test-spark: $(VENV)/.installed-test ## Spark and DuckDB's extension read dataset
 test-scrapy-conformance: $(VENV)/.installed-test ## Scrapy's own tests of download handlers, from a checkout: make test-scrapy-conformance SCRAPY_TESTS=folder; MITMDUMP=path adds proxies
 	@SCRAPY_TESTS="$(abspath $(or $(SCRAPY_TESTS),$(error name a checkout of Scrapy)))" $(BIN)/python -m pytest tests/yardscrapy/conformance $(ARGS)
 
+# Folders of projects, each with a scrapy.cfg, and of recordings by the names of the projects.
+PROJECTS ?= tests/yardscrapy/projects
+.PHONY: test-scrapy
+test-scrapy: $(VENV)/.installed-test ## Given Scrapy projects, unchanged, on recorded pages: make test-scrapy PROJECTS=folder RECORDINGS=folder
+	@SCRAPY_PROJECTS=$(abspath $(PROJECTS)) SCRAPY_RECORDINGS=$(abspath $(RECORDINGS)) $(BIN)/python -m pytest tests/yardscrapy/test_projects.py $(ARGS)
+
 .PHONY: test-api
 test-api: $(VENV)/.installed-test ## More than 20,000 REST calls made up from the schema, as each role: ARGS="-k viewer-"
 	@CRAWLYARD_FUZZ=full $(BIN)/python -m pytest tests/rest $(ARGS)

@@ -15,9 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-@contextlib.asynccontextmanager
-async def serve_tls(folder: Path, answer: bytes = b"") -> AsyncIterator[int]:
-    """A TLS server with a certificate of its own making (server.pem); its port."""
+def own_context(folder: Path) -> ssl.SSLContext:
+    """Return the context of a server with a certificate of its own making (server.pem)."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
@@ -42,6 +41,13 @@ async def serve_tls(folder: Path, answer: bytes = b"") -> AsyncIterator[int]:
     )
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pem)
+    return context
+
+
+@contextlib.asynccontextmanager
+async def serve_tls(folder: Path, answer: bytes = b"") -> AsyncIterator[int]:
+    """A TLS server with a certificate of its own making (server.pem); its port."""
+    context = own_context(folder)
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if answer:

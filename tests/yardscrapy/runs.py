@@ -148,9 +148,9 @@ class PlatformRun:
     process: subprocess.Popen[str]
     folder: Path
 
-    def end(self) -> tuple[int, dict[str, Any], str]:
+    def end(self, seconds: float = 100.0) -> tuple[int, dict[str, Any], str]:
         """Wait for its end; return exit status, ``exit.json`` and log."""
-        status = self.process.wait(100)
+        status = self.process.wait(seconds)
         log = (self.folder / "log.txt").read_text()
         assert (self.folder / "exit.json").exists(), log
         return status, json.loads((self.folder / "exit.json").read_text()), log
@@ -158,7 +158,12 @@ class PlatformRun:
 
 @contextlib.contextmanager
 def started(
-    platform: ScrapyPlatform, folder: Path, python: str, *words: str, **environment: str
+    platform: ScrapyPlatform,
+    folder: Path,
+    python: str,
+    *words: str,
+    project: Path = PROJECTS / "market",
+    **environment: str,
 ) -> Iterator[PlatformRun]:
     """Start ``yardscrapy crawl`` as the platform does; end it by force at the end of the block."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -167,7 +172,7 @@ def started(
     with (folder / "log.txt").open("w") as log:
         process = subprocess.Popen(
             [python, "-m", "yardscrapy", "crawl", *words],
-            cwd=PROJECTS / "market",
+            cwd=project,
             env={**ENVIRONMENT, **of_run},
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -56,29 +56,43 @@ class ScrapyPlatform:
     Args:
         path: folder of modules that only center and agents have.
         broker_url: instead of the embedded broker.
+        replay: recording that the agents answer from, without limits of hosts.
     """
 
     def __init__(
-        self, folder: Path, *, agents: int = 2, path: Path | None = None, broker_url: str = ""
+        self,
+        folder: Path,
+        *,
+        agents: int = 2,
+        path: Path | None = None,
+        broker_url: str = "",
+        replay: Path | None = None,
     ) -> None:
         self.folder = folder
+        self._replay = ["--replay", str(replay)] if replay else []
+        unlimited = {"HOST_REQUESTS_PER_SECOND": "0", "HOST_CONCURRENCY": "0"} if replay else {}
         self.broker_url = broker_url or f"sqlite:///{folder / 'broker.sqlite3'}"
         self.daemons = Daemons(
             folder / "daemons",
             BROKER_URL=self.broker_url,
             PYTHONPATH=":".join(map(str, (ROOT, ROOT / "platform", *([path] if path else [])))),
+            **unlimited,
         )
         self.daemons.migrate()
         self.daemons.start("center", "run_center", "--name", "center")
         self.agents = [f"agent-{number}" for number in range(1, agents + 1)]
         for agent in self.agents:
-            self.daemons.start(agent, "run_agent", "--id", agent, "--name", agent)
+            self.start_agent(agent)
         self.daemons.until_logged("center", "is running")
         for agent in self.agents:
             self.daemons.until_logged(agent, "serves")
         made = self.daemons.manage("shell", "-v0", "-c", _MAKE_RUNS)
         self._runs: list[list[str]] = json.loads(made.stdout)
         self._crawls = 0
+
+    def start_agent(self, agent: str) -> None:
+        """Start an agent, also one that was killed."""
+        self.daemons.start(agent, "run_agent", "--id", agent, "--name", agent, *self._replay)
 
     def run(self, **environment: str) -> dict[str, str]:
         """Return the environment of a new run."""

@@ -69,11 +69,11 @@ class Equipment:
         _check(settings)
         recording = self.options.recording
         if recording is None or settings.type not in _OF_THE_NET:
-            return self._open_live(settings)
-        live = self._open_live(settings) if self.options.fetches_missing else None
+            return self._open_live(settings, open_sink)
+        live = self._open_live(settings, open_sink) if self.options.fetches_missing else None
         return ReplayFetcher(recording, settings, live)
 
-    def _open_live(self, settings: DownloaderSettings) -> PageFetcher:
+    def _open_live(self, settings: DownloaderSettings, open_sink: OpenSink | None) -> PageFetcher:
         if settings.type not in available_types(self.options):
             raise ValueError(
                 f"this agent cannot make downloaders of type {settings.type.value}:"
