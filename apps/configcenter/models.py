@@ -146,8 +146,8 @@ class ConfigVersion(AppendOnlyModel):
     @property
     def data(self) -> Data:
         """Parse the stored data; each call returns a new copy."""
-        found: Data = json.loads(self.content)
-        return found
+        content: Data = json.loads(self.content)
+        return content
 
 
 class Activation(AppendOnlyModel):

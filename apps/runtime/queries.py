@@ -68,9 +68,9 @@ def _known_migrations() -> frozenset[tuple[str, str]]:
     for config in apps.get_app_configs():
         module, _explicit = MigrationLoader.migrations_module(config.label)
         spec = importlib.util.find_spec(module) if module else None
-        for found in pkgutil.iter_modules(spec.submodule_search_locations if spec else None):
-            if spec and not found.ispkg and found.name[0] not in "_~":
-                known.add((config.label, found.name))
+        for info in pkgutil.iter_modules(spec.submodule_search_locations if spec else None):
+            if spec and not info.ispkg and info.name[0] not in "_~":
+                known.add((config.label, info.name))
     return frozenset(known)
 
 

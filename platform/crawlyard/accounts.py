@@ -252,16 +252,18 @@ def secrets_of(
     if missing := accounts.keys() - shared.keys():
         raise ValueError(f"there is no {min(missing)}")
     name = account_name(installation, daemon)
-    found = {each: _as(shared[each], name, password) for each, has in accounts.items() if has}
+    secrets = {
+        account: _as(shared[account], name, password) for account, has in accounts.items() if has
+    }
     if rights.platform:
-        for each in shared.keys() - accounts.keys() - (set() if rights.objects else _OBJECTS):
-            if shared[each] == shared["database_url"]:
+        for account in shared.keys() - accounts.keys() - (set() if rights.objects else _OBJECTS):
+            if shared[account] == shared["database_url"]:
                 raise ValueError(
-                    f"{each} is the address of database_url, with the account that owns all"
+                    f"{account} is the address of database_url, with the account that owns all"
                     " tables; give it a database of its own"
                 )
-            found[each] = shared[each]
-    return found
+            secrets[account] = shared[account]
+    return secrets
 
 
 def _as(url: str, name: str, password: str) -> str:

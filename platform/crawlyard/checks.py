@@ -38,7 +38,7 @@ def _is_elsewhere(url: str) -> bool:
     if parts.scheme in _POSTGRES:
         hosts = str(_known(url).get("hostaddr") or _known(url).get("host") or "").split(",")
     else:
-        hosts = [_host(each) for each in parts.netloc.rpartition("@")[2].split(",")]
+        hosts = [_host(address) for address in parts.netloc.rpartition("@")[2].split(",")]
     return any(not is_loopback(host) for host in hosts if not host.startswith("/"))
 
 
@@ -131,18 +131,18 @@ def keys_are_shared(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Ch
 @register(START_TAG)
 def keys_are_private(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """Require that key files in the data folder are readable by their owner only."""
-    found: list[CheckMessage] = []
+    messages: list[CheckMessage] = []
     for name in ("secret_key", "secretbox_key"):
         file = Path(settings.DATA_DIR) / name
         if file.exists() and stat.S_IMODE(file.stat().st_mode) & 0o077:
-            found.append(
+            messages.append(
                 Error(
                     f"{file} can be read by others.",
                     hint=f"chmod 600 {file}, and change the key if somebody may have read it.",
                     id="crawlyard.E004",
                 )
             )
-    return found
+    return messages
 
 
 @register(Tags.security)

@@ -170,12 +170,12 @@ def _cache() -> StoreCheck:
     shown = masked(settings.REDIS_URL)
     try:
         cache.set("doctor", "ok", 5)
-        found = cache.get("doctor") == "ok"
+        works = cache.get("doctor") == "ok"
     except (redis.RedisError, ValueError) as error:
         return StoreCheck(
             "REDIS_URL", shown, ok=False, detail=str(error), how="redis://host:6379/0"
         )
-    return StoreCheck("REDIS_URL", shown, ok=found, detail="connected")
+    return StoreCheck("REDIS_URL", shown, ok=works, detail="connected")
 
 
 def _seeds() -> StoreCheck:
@@ -237,9 +237,9 @@ def _logs() -> StoreCheck:
             kept = store.usages()
     except (BadAddress, LogsAway) as error:
         return StoreCheck("LOGS_URL", shown, ok=False, detail=str(error), how=how)
-    lines, size = sum(one.lines for one in kept), sum(one.bytes for one in kept)
-    said = f"{detail}, {lines} lines, {size / 2**20:.1f} MiB of text"
-    return StoreCheck("LOGS_URL", shown, ok=True, detail=said)
+    lines, size = sum(usage.lines for usage in kept), sum(usage.bytes for usage in kept)
+    text = f"{detail}, {lines} lines, {size / 2**20:.1f} MiB of text"
+    return StoreCheck("LOGS_URL", shown, ok=True, detail=text)
 
 
 def _objects() -> StoreCheck:
@@ -344,8 +344,8 @@ def _routers() -> StoreCheck:
 def _fetchers() -> StoreCheck:
     try:
         fetchers = live_daemons(kind="fetcher").count()
-        found = Configuration.objects.filter(kind=BIZZES, active__isnull=False)
-        rows = found.select_related("active")
+        configurations = Configuration.objects.filter(kind=BIZZES, active__isnull=False)
+        rows = configurations.select_related("active")
         books = [read_settings(row.active.data)[0] for row in rows if row.active is not None]
     except DatabaseError:
         return StoreCheck("Fetcher", "", ok=True, detail="not known: see DATABASE_URL")
@@ -362,10 +362,10 @@ def _fetchers() -> StoreCheck:
 def _collectors() -> StoreCheck:
     try:
         collectors = live_daemons(kind="collector").count()
-        found = Configuration.objects.filter(kind=SOURCES, active__isnull=False)
+        configurations = Configuration.objects.filter(kind=SOURCES, active__isnull=False)
         count = sum(
             source.enabled
-            for row in found.select_related("active")
+            for row in configurations.select_related("active")
             if row.active is not None
             for source in catalog_of(row.active.data).sources.values()
         )
@@ -390,24 +390,24 @@ def _placeholders() -> StoreCheck:
     name, shown = "ROUTING_PLACEHOLDERS", ", ".join(sorted(placeholders("project")))
     rules = Configuration.objects.filter(kind=KIND).select_related("active", "project")
     try:
-        found = [
-            f"project {each.home_slug}: {problem}"
-            for each in rules
-            if each.active
-            for problem in problems(each.active.data)
+        problems_found = [
+            f"project {configuration.home_slug}: {problem}"
+            for configuration in rules
+            if configuration.active
+            for problem in problems(configuration.active.data)
         ]
     except DatabaseError:
         return StoreCheck(name, shown, ok=True, detail="rules not known: see DATABASE_URL")
-    if found:
+    if problems_found:
         return StoreCheck(
-            name, shown, ok=False, detail=found[0], how="or mend the rules of the project"
+            name, shown, ok=False, detail=problems_found[0], how="or mend the rules of the project"
         )
     return StoreCheck(name, shown, ok=True, detail="all that active rules name have a value")
 
 
 def _failure_folders() -> StoreCheck:
     shown = ", ".join(map(str, settings.ROUTING_FAILURE_DIRS))
-    bad = [each for each in settings.ROUTING_FAILURE_DIRS if not _may_write(_nearest(each))]
+    bad = [folder for folder in settings.ROUTING_FAILURE_DIRS if not _may_write(_nearest(folder))]
     how = f"let this user write to {bad[0]}" if bad else ""
     return StoreCheck("ROUTING_FAILURE_DIRS", shown, ok=not bad, detail="failure files", how=how)
 
@@ -418,4 +418,4 @@ def _may_write(folder: Path) -> bool:
 
 def _nearest(folder: Path) -> Path:
     """Return the folder, or its nearest existing parent: missing folders are created on use."""
-    return next(each for each in (folder, *folder.parents) if each.exists())
+    return next(existing for existing in (folder, *folder.parents) if existing.exists())

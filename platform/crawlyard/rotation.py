@@ -29,9 +29,9 @@ class Count:
 def secret_fields() -> Iterator[tuple[type[models.Model], SecretTextField]]:
     """Yield every field that holds sealed text, of every model."""
     for model in apps.get_models():
-        for each in model._meta.local_fields:
-            if isinstance(each, SecretTextField):
-                yield model, each
+        for secret_field in model._meta.local_fields:
+            if isinstance(secret_field, SecretTextField):
+                yield model, secret_field
 
 
 def _stored_fields() -> list[tuple[type[models.Model], SecretTextField]]:
@@ -46,9 +46,9 @@ def _stored_fields() -> list[tuple[type[models.Model], SecretTextField]]:
             for column in look.get_table_description(cursor, table)
         }
     return [
-        (model, each)
-        for model, each in secret_fields()
-        if (model._meta.db_table, each.column) in columns
+        (model, secret_field)
+        for model, secret_field in secret_fields()
+        if (model._meta.db_table, secret_field.column) in columns
     ]
 
 
@@ -58,10 +58,12 @@ def rotate(keys: Sequence[str], *, dry_run: bool = False) -> Iterator[Count]:
     Raises ``yardkit.secretbox.BadKey``.
     """
     box, newest = SecretBox(keys), SecretBox(keys[:1])
-    for model, each in secret_fields():
-        count = Count(f"{model._meta.label}.{each.name}")
+    for model, secret_field in secret_fields():
+        count = Count(f"{model._meta.label}.{secret_field.name}")
         last: object = None
-        while (last := _batch(model, each, last, box, newest, count, dry_run=dry_run)) is not None:
+        while (
+            last := _batch(model, secret_field, last, box, newest, count, dry_run=dry_run)
+        ) is not None:
             pass
         yield count
 
@@ -74,9 +76,9 @@ def keys_in_use(keys: Sequence[str]) -> tuple[dict[str, int], int]:
     boxes = [(key, SecretBox([key])) for key in keys]
     counted: dict[str, int] = {}
     lost = 0
-    for model, each in _stored_fields():
-        for row in model._base_manager.only("pk", each.attname).iterator(BATCH):
-            stored = each.value_from_object(row)
+    for model, secret_field in _stored_fields():
+        for row in model._base_manager.only("pk", secret_field.attname).iterator(BATCH):
+            stored = secret_field.value_from_object(row)
             if not isinstance(stored, SealedText):
                 continue
             opening = next((key for key, box in boxes if _opens(box, stored.sealed)), None)
@@ -111,8 +113,8 @@ def _batch(
         rows = rows.filter(pk__gt=last)
     with transaction.atomic():
         # Locked: a concurrent change of a secret must not be overwritten with its old value.
-        found = list((rows if dry_run else rows.select_for_update())[:BATCH])
-        for row in found:
+        batch = list((rows if dry_run else rows.select_for_update())[:BATCH])
+        for row in batch:
             stored = each.value_from_object(row)
             if not isinstance(stored, SealedText):
                 continue
@@ -126,7 +128,7 @@ def _batch(
                 if not dry_run:
                     change = {each.attname: SealedText(sealed)}
                     model._base_manager.filter(pk=row.pk).update(**change)
-    return found[-1].pk if len(found) == BATCH else None
+    return batch[-1].pk if len(batch) == BATCH else None
 
 
 def _resealed(sealed: str, box: SecretBox, newest: SecretBox) -> str | None:

@@ -35,9 +35,9 @@ def _is_own(origin: str, host: bytes) -> bool:
         return True
     try:
         parts = urlsplit(origin)
-        asked = urlsplit(f"{parts.scheme}://{host.decode('latin-1')}")
+        own = urlsplit(f"{parts.scheme}://{host.decode('latin-1')}")
         default = _PORTS.get(parts.scheme)
-        same = (parts.hostname, parts.port or default) == (asked.hostname, asked.port or default)
+        same = (parts.hostname, parts.port or default) == (own.hostname, own.port or default)
     except ValueError:
         return False
     return same and parts.hostname is not None and default is not None

@@ -76,18 +76,18 @@ class FetcherScale:
         # By name: new fetchers have no heartbeat yet, and ending ones still have one.
         own = {fetcher_name(number) for number in range(1, answer.most + 1)}
         elsewhere = len(answer.running - own)
-        here = max(1, min(answer.most, answer.wanted - elsewhere))
-        if here == len(self._numbers):
+        local = max(1, min(answer.most, answer.wanted - elsewhere))
+        if local == len(self._numbers):
             return
         self._write_line(
-            f"fetchers: {len(self._numbers)} here, {here} wanted here ({answer.wanted} in all): "
+            f"fetchers: {len(self._numbers)} here, {local} wanted here ({answer.wanted} in all): "
             f"{answer.why}"
         )
-        while len(self._numbers) < here:
-            number = min(set(range(1, here + 1)) - set(self._numbers))
+        while len(self._numbers) < local:
+            number = min(set(range(1, local + 1)) - set(self._numbers))
             self._numbers.append(number)
             self._supervisor.add(fetcher(number))
-        while len(self._numbers) > here:
+        while len(self._numbers) > local:
             # The youngest stops first, after finishing its work.
             self._supervisor.retire(fetcher(self._numbers.pop()).name)
 

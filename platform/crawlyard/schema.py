@@ -63,8 +63,8 @@ class Autodetector(MigrationAutodetector):
 
     def deep_deconstruct(self, obj: Any) -> Any:
         """Deconstruct as Django does, without attributes that the database does not store."""
-        found = super().deep_deconstruct(obj)
+        description = super().deep_deconstruct(obj)
         if isinstance(obj, Field):
-            path, args, options = found
+            path, args, options = description
             return path, args, {k: v for k, v in options.items() if k not in _FIELD_TEXTS}
-        return found
+        return description

@@ -117,7 +117,9 @@ class Listeners:
         ``wanted`` maps a place to its project's slug.
         """
         gone = [
-            place for place, each in self._open.items() if place not in wanted or each.task.done()
+            place
+            for place, listener in self._open.items()
+            if place not in wanted or listener.task.done()
         ]
         await asyncio.gather(*(self._open.pop(place).stop() for place in gone))
         problems: dict[Place, str] = {}
@@ -240,14 +242,14 @@ class SeedServers:
 
     def _use(self, project: int, active: ActiveVersion | None) -> None:
         """Read only the ``server`` part of the rules; the router validates the rest."""
-        told = None if active is None else active.data.get("server")
-        if told:
-            self._wanted[project] = Server(bind=str(told["bind"]), port=int(told["port"]))
+        server = None if active is None else active.data.get("server")
+        if server:
+            self._wanted[project] = Server(bind=str(server["bind"]), port=int(server["port"]))
         else:
             self._wanted.pop(project, None)
 
     def _round(self) -> None:
-        told: dict[int, tuple[str, str]] = {}
+        reported: dict[int, tuple[str, str]] = {}
         places: dict[Place, str] = {}
         owners: dict[Place, int] = {}
         slugs = dict(Project.objects.filter(pk__in=self._wanted).values_list("pk", "slug"))
@@ -260,15 +262,15 @@ class SeedServers:
                     problem = f"the project {slugs[owners[place]]} has this port"
                 else:
                     owners[place], places[place] = project, slugs[project]
-            told[project] = (shown(self._wanted[project]), problem)
+            reported[project] = (shown(self._wanted[project]), problem)
         arranged = asyncio.run_coroutine_threadsafe(self._listeners.arrange(places), self._loop)
         for place, problem in arranged.result(LOOP_SECONDS).items():
             project = owners[place]
-            told[project] = (told[project][0], problem)
-        self._log(told)
-        if told or self._reported:
-            report_servers(process=self.process, servers=told, now=self._clock.now())
-        self._reported = told
+            reported[project] = (reported[project][0], problem)
+        self._log(reported)
+        if reported or self._reported:
+            report_servers(process=self.process, servers=reported, now=self._clock.now())
+        self._reported = reported
 
     def _log(self, told: dict[int, tuple[str, str]]) -> None:
         for project, (address, problem) in told.items():

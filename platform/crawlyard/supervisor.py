@@ -128,7 +128,7 @@ class Supervisor:
     def stop(self) -> None:
         """Stop all children, those with ``stops_first`` first; kill those that do not end."""
         began = time.monotonic()
-        family = [one for child in self._children for one in _descendants(child)]
+        family = [descendant for child in self._children for descendant in _descendants(child)]
         first = [child for child in self._children if child.unit.stops_first]
         rest = [child for child in self._children if not child.unit.stops_first]
         self._terminate(first, began + FIRST_GRACE_SECONDS)
@@ -192,12 +192,12 @@ class Supervisor:
         if healthy:
             child.backoff.reset()
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
-        what = f"{child.unit.name} ended with {how}"
+        message = f"{child.unit.name} ended with {how}"
         if healthy:
             child.start_at = now
-            self._write_line("up", f"{what}; starting again")
+            self._write_line("up", f"{message}; starting again")
         else:
-            self._back_off(child, what)
+            self._back_off(child, message)
 
     def _back_off(self, child: _Child, what: str) -> None:
         seconds = child.backoff.seconds()
@@ -297,7 +297,7 @@ def _reap_strangers(own: Collection[int]) -> None:
     if os.getpid() != 1:
         return
     with contextlib.suppress(ChildProcessError):
-        while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            if found.si_pid in own:
+        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if ended.si_pid in own:
                 return  # own children are reaped elsewhere
-            os.waitpid(found.si_pid, os.WNOHANG)
+            os.waitpid(ended.si_pid, os.WNOHANG)

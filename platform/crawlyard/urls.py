@@ -65,15 +65,15 @@ def _own_apps() -> list[AppConfig]:
 
 
 def _rest() -> list[URLPattern | URLResolver]:
-    found: list[URLPattern | URLResolver] = [
+    patterns: list[URLPattern | URLResolver] = [
         api_path("schema", SpectacularAPIView.as_view(), name="schema"),
         api_path("docs", Swagger.as_view(url_name="schema"), name="docs"),
         api_path("redoc", Redoc.as_view(url_name="schema"), name="redoc"),
     ]
     for app in _own_apps():
         if module_has_submodule(app.module, "api.urls"):
-            found.append(path("", include(f"{app.name}.api.urls")))
-    return found
+            patterns.append(path("", include(f"{app.name}.api.urls")))
+    return patterns
 
 
 def _pages() -> list[URLResolver]:

@@ -46,9 +46,9 @@ def check_port(host: str, port: int) -> None:
 
 def listens(host: str, port: int) -> bool:
     """Return whether the address accepts connections; for "all addresses" loopback is tried."""
-    asked = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - no bind
+    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - no bind
     try:
-        socket.create_connection((asked, port), timeout=1.0).close()
+        socket.create_connection((address, port), timeout=1.0).close()
     except OSError:
         return False
     return True

@@ -76,12 +76,12 @@ class Client:
         while left is None or left > 0:
             size = MOST_IN_A_PAGE if left is None else min(left, MOST_IN_A_PAGE)
             page = self.get(path, **query, limit=size, after=after)
-            found = page["results"]
-            yield from found
+            page_rows = page["results"]
+            yield from page_rows
             after = page["next"]
             if after is None:
                 return
-            left = None if left is None else left - len(found)
+            left = None if left is None else left - len(page_rows)
 
     def upload(self, path: str, file: BinaryIO, content_type: str) -> Any:
         """POST the bytes of a file; a retry starts at its beginning."""
@@ -156,9 +156,9 @@ class Client:
                     raise CommandFailed(Exits.UNREACHABLE, text) from error
                 self._wait(waits.pop(0), _reason(error))
                 continue
-            asked = retry_after(response.headers.get("Retry-After"))
-            if response.status_code in PASSING and waits and asked <= LONGEST_WAIT:
-                self._wait(max(waits.pop(0), asked), f"{response.status_code}")
+            wait = retry_after(response.headers.get("Retry-After"))
+            if response.status_code in PASSING and waits and wait <= LONGEST_WAIT:
+                self._wait(max(waits.pop(0), wait), f"{response.status_code}")
                 continue
             return _read(response)
 
@@ -170,8 +170,8 @@ class Client:
 def language_of(environ: Mapping[str, str]) -> str:
     """Return ``Accept-Language`` for the shell's locale: ``zh-CN`` for ``zh_CN.UTF-8``."""
     names = (environ.get(name, "") for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
-    found = _LANGUAGE.fullmatch(next(filter(None, names), ""))
-    return "en" if found is None else "-".join(filter(None, found.groups()))
+    matched = _LANGUAGE.fullmatch(next(filter(None, names), ""))
+    return "en" if matched is None else "-".join(filter(None, matched.groups()))
 
 
 def retry_after(header: str | None) -> float:

@@ -82,8 +82,8 @@ def api() -> Client:
 def rows_shown(
     path: str, columns: Sequence[Column], *, limit: int, everything: bool, **query: Any
 ) -> None:
-    found = api().rows(path, None if everything else limit, **query)
-    show_rows(found, columns, format_in_use())
+    rows = api().rows(path, None if everything else limit, **query)
+    show_rows(rows, columns, format_in_use())
 
 
 def list_shown(rows: Sequence[dict[str, Any]], columns: Sequence[Column]) -> None:
@@ -101,16 +101,16 @@ def pairs(texts: Sequence[str], *, option: str) -> dict[str, Any]:
     """
     import json
 
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name:
             raise usage(f"{option}: KEY=VALUE is needed, not {text!r}")
         try:
-            found[name] = json.loads(value)
+            values[name] = json.loads(value)
         except ValueError:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def content_of(path: str) -> str:
@@ -143,5 +143,5 @@ def data_of(path: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        told = " ".join(str(error).split())
-        raise usage(f"{path}: neither JSON nor YAML: {told}") from error
+        reason = " ".join(str(error).split())
+        raise usage(f"{path}: neither JSON nor YAML: {reason}") from error

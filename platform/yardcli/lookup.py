@@ -56,15 +56,15 @@ def find_configuration(api: Client, kind: str, project: str | None) -> dict[str,
     query = {"platform": "true"} if project is None else {"project": project_id(api, project)}
     rows = list(api.rows("config", 2, kind=kind, **query))
     if not rows:
-        whose = "the platform" if project is None else project
-        raise CommandFailed(Exits.NOT_FOUND, f"nothing of kind {kind} is configured for {whose}")
+        owner = "the platform" if project is None else project
+        raise CommandFailed(Exits.NOT_FOUND, f"nothing of kind {kind} is configured for {owner}")
     return rows[0]
 
 
 def find_version(api: Client, configuration: dict[str, Any], number: int) -> dict[str, Any]:
     """Return a version of a configuration by its number."""
-    whose = configuration["project"]
-    query = {"platform": "true"} if whose is None else {"project": whose}
+    owner = configuration["project"]
+    query = {"platform": "true"} if owner is None else {"project": owner}
     rows = list(api.rows("config/versions", 2, kind=configuration["kind"], number=number, **query))
     if not rows:
         raise CommandFailed(Exits.NOT_FOUND, f"there is no version {number}")
@@ -75,8 +75,8 @@ def _find(
     api: Client, kind: str, path: str, field: str, text: str, project: str | None
 ) -> dict[str, Any]:
     if _is_id(text):
-        found: dict[str, Any] = api.get(f"{path}/{text}")
-        return found
+        row: dict[str, Any] = api.get(f"{path}/{text}")
+        return row
     holder, separator, name = text.rpartition("/")
     if separator and project is None:
         try:
@@ -102,8 +102,8 @@ def _only(kind: str, text: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     if not rows:
         raise CommandFailed(Exits.NOT_FOUND, f"there is no {kind} {text}")
     if len(rows) > 1:
-        told = ", ".join(_row_name(row) for row in rows[:_MOST_TOLD])
-        text = f"there are several of {kind} {text}; say the id: {told}"
+        names = ", ".join(_row_name(row) for row in rows[:_MOST_TOLD])
+        text = f"there are several of {kind} {text}; say the id: {names}"
         raise CommandFailed(Exits.USAGE, text)
     return rows[0]
 

@@ -51,12 +51,12 @@ def inert(text: str) -> str:
 
 def show_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[Column], form: Format) -> None:
     """Print a list: chosen columns in a table, all fields in other formats."""
-    found = list(rows)
+    listed = list(rows)
     if form is not Format.TABLE:
-        _dump(found, form)
+        _dump(listed, form)
         return
     titled = [(column, column) if isinstance(column, str) else column for column in columns]
-    lines = [[_cell(row.get(name)) for _title, name in titled] for row in found]
+    lines = [[_cell(row.get(name)) for _title, name in titled] for row in listed]
     _table([title for title, _name in titled], lines)
 
 

@@ -51,8 +51,8 @@ def read_profiles(environ: Mapping[str, str]) -> Profiles:
             print(f"warning: {path} holds tokens and others may read it", file=sys.stderr)  # noqa: T201
         raw = json.loads(path.read_bytes())
         logins = {
-            name: Login(str(one["server"]), str(one["token"]))
-            for name, one in raw["profiles"].items()
+            name: Login(str(fields["server"]), str(fields["token"]))
+            for name, fields in raw["profiles"].items()
         }
         return Profiles(str(raw["current"]), logins)
     except FileNotFoundError:
@@ -69,8 +69,8 @@ def write_profiles(environ: Mapping[str, str], profiles: Profiles) -> Path:
     plain = {
         "current": profiles.current,
         "profiles": {
-            name: {"server": one.server, "token": one.token}
-            for name, one in sorted(profiles.logins.items())
+            name: {"server": profile_login.server, "token": profile_login.token}
+            for name, profile_login in sorted(profiles.logins.items())
         },
     }
     try:

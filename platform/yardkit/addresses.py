@@ -196,8 +196,8 @@ def check_resolved(
 
 def resolve_name(name: str) -> list[str]:
     """Return the system's addresses of a name, without duplicates. Raises ``OSError``."""
-    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    entries = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 def is_localhost(name: str) -> bool:

@@ -73,8 +73,8 @@ def _declared(body: bytes, content_type: str) -> str | None:
     match = _HEADER.search(content_type) if content_type else None
     label = match.group(1) if match else None
     if label is None:
-        found = _META.search(body, 0, _META_BYTES) or _XML.match(body, 0, _META_BYTES)
-        label = found.group(1).decode("ascii") if found else None
+        declaration = _META.search(body, 0, _META_BYTES) or _XML.match(body, 0, _META_BYTES)
+        label = declaration.group(1).decode("ascii") if declaration else None
     name = known(label) if label else None
     # A <meta> that is readable as ASCII cannot be UTF-16: browsers use UTF-8.
     return "utf-8" if name and name.startswith("utf-16") and match is None else name

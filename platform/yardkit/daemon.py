@@ -110,15 +110,15 @@ def report_status(options: Options) -> int:
     """Print one line about the running daemon; return 0 when it is alive, 3 otherwise."""
     if options.heartbeat_file is None:
         return _say(f"{options.name}: no heartbeat file is set", EXIT_BAD_SETTING)
-    found = read_beat(options.heartbeat_file)
-    if found is None:
+    beat = read_beat(options.heartbeat_file)
+    if beat is None:
         return _say(f"{options.name}: not running (no heartbeat file)", EXIT_NOT_RUNNING)
-    age = max(0.0, time.time() - found.at)
-    facts = f"{found.state}, pid {found.pid}, {age:.0f} s ago, {found.steps} steps"
-    if found.error:
-        facts += f", last error: {found.error}"
+    age = max(0.0, time.time() - beat.at)
+    facts = f"{beat.state}, pid {beat.pid}, {age:.0f} s ago, {beat.steps} steps"
+    if beat.error:
+        facts += f", last error: {beat.error}"
     stale = age > options.heartbeat_seconds * _STALE_HEARTBEATS
-    if found.state == "stopped" or stale:
+    if beat.state == "stopped" or stale:
         return _say(f"{options.name}: not running (was {facts})", EXIT_NOT_RUNNING)
     return _say(f"{options.name}: {facts}", EXIT_OK)
 
@@ -307,8 +307,8 @@ class _StopGuard:
         self._wake_writer.setblocking(False)
         self._before: int | None = None
         if threading.current_thread() is threading.main_thread():
-            told = self._wake_writer.fileno()
-            self._before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+            descriptor = self._wake_writer.fileno()
+            self._before = signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._watch, name="stop-guard", daemon=True)
         self._thread.start()
 

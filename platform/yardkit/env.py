@@ -292,8 +292,8 @@ class Env:
             return convert(value if secret else value.strip())
         if isinstance(default, _Required):
             article = "a" if kind[0].lower() not in "aeiou" else "an"
-            what = f"{article} {kind}" if kind not in ("text", "true or false") else kind
-            raise EnvError(name, "it is not set", f"set {name} or {name}_FILE ({what})")
+            expected = f"{article} {kind}" if kind not in ("text", "true or false") else kind
+            raise EnvError(name, "it is not set", f"set {name} or {name}_FILE ({expected})")
         return default
 
     def _raw(self, name: builtins.str) -> builtins.str | None:

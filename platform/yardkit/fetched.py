@@ -84,8 +84,8 @@ class Fetched:
 
     def header(self, name: bytes) -> str:
         """Return the first value of a header, given in lower case; "" without one."""
-        found = (value for key, value in self.raw_headers if key.lower() == name)
-        return next(found, b"").decode("utf-8", "replace")
+        values = (value for key, value in self.raw_headers if key.lower() == name)
+        return next(values, b"").decode("utf-8", "replace")
 
 
 def result_of(

@@ -173,14 +173,14 @@ class Fetcher:
 
     def _timeout(self, seconds: float | None) -> aiohttp.ClientTimeout:
         seconds = self.settings.timeout_seconds if seconds is None else seconds
-        found = self._timeouts.get(seconds)
-        if found is None:
+        timeout = self._timeouts.get(seconds)
+        if timeout is None:
             if len(self._timeouts) >= _MAX_TIMEOUTS_KEPT:
                 self._timeouts.clear()
             if not 0 < seconds < float("inf"):
                 raise ValueError(f"timeout_seconds is {seconds}; use more than 0")
-            found = self._timeouts[seconds] = aiohttp.ClientTimeout(total=seconds)
-        return found
+            timeout = self._timeouts[seconds] = aiohttp.ClientTimeout(total=seconds)
+        return timeout
 
     def _proxy(self, request: DownloadRequest, via: Via | None) -> dict[str, Any]:
         """Return the options of the proxy: that of this process, else that of the request."""

@@ -38,9 +38,9 @@ class LivenessReporter:
     @classmethod
     def take(cls, name: str, environ: MutableMapping[str, str]) -> LivenessReporter:
         """Create from ``environ`` and remove its variables: they are for this process only."""
-        told = [environ.pop(key, "") for key in _NOTIFY]
+        values = [environ.pop(key, "") for key in _NOTIFY]
         file = environ.pop(FILE_SETTING, "").strip()
-        return cls(name, notify_socket=told[0], heartbeat_file=Path(file) if file else None)
+        return cls(name, notify_socket=values[0], heartbeat_file=Path(file) if file else None)
 
     def ready(self) -> None:
         """Notify that the process works, once."""

@@ -32,7 +32,9 @@ def without_secrets(text: str, url: str) -> str:
 
 def _secrets(url: str) -> list[str]:
     login = _LOGIN.match(url)
-    found = [] if login is None else [login["login"].partition(":")[2]]
-    found += [value for _name, value in _OPTION.findall(url)]
+    secrets = [] if login is None else [login["login"].partition(":")[2]]
+    secrets += [value for _name, value in _OPTION.findall(url)]
     # The longest first: one may be part of another.
-    return sorted({form for each in found if each for form in (each, unquote(each))}, key=len)[::-1]
+    return sorted(
+        {form for secret in secrets if secret for form in (secret, unquote(secret))}, key=len
+    )[::-1]

@@ -129,12 +129,12 @@ class MetricGroup:
     def samples(self) -> list[MetricSample]:
         """Return current values of all; none if the reading fails, which is logged once."""
         try:
-            found = self._read()
+            readings = self._read()
             samples = [
                 sample
                 for metric in self._metrics
-                if metric.name in found
-                for sample in metric.of(found[metric.name])
+                if metric.name in readings
+                for sample in metric.of(readings[metric.name])
             ]
         except Exception as error:  # noqa: BLE001 - a failing group must not hide the others
             self._outage.failed(error)

@@ -89,9 +89,9 @@ class QuestionOutcome(Generic[T]):
 def read_all(questions: Mapping[str, Question[T]], timeout: float) -> dict[str, QuestionOutcome[T]]:
     """Ask side by side; return an outcome for each after at most ``timeout`` seconds in total."""
     deadline = time.monotonic() + timeout
-    asked = {name: question.start() for name, question in questions.items()}
+    started = {name: question.start() for name, question in questions.items()}
     answers: dict[str, QuestionOutcome[T]] = {}
-    for name, (asked_at, future) in asked.items():
+    for name, (asked_at, future) in started.items():
         value, error = None, None
         try:
             value = future.result(max(0.0, deadline - time.monotonic()))

@@ -76,17 +76,17 @@ class QueueRegistry:
         """Read every queue. Failing readers are skipped and logged once."""
         with self._lock:
             reads = list(self._reads.items())
-        found: list[QueueReading] = []
+        readings: list[QueueReading] = []
         for name, read in reads:
             try:
-                found += read()
+                readings += read()
             except Exception:  # a failing reader must not hide the others
                 if name not in self._failing:
                     logger.exception("cannot read the queues of %s", name)
                 self._failing.add(name)
             else:
                 self._failing.discard(name)
-        return found
+        return readings
 
 
 _registry = QueueRegistry()

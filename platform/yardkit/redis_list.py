@@ -119,9 +119,9 @@ class ReliableList:
         deadline = time.monotonic() + timeout
         while True:
             wait = max(0.0, min(deadline - time.monotonic(), WAIT_SECONDS))
-            found = self._take(most, wait)
-            if found or wait <= 0.001:
-                return found
+            values = self._take(most, wait)
+            if values or wait <= 0.001:
+                return values
             if self._room() > 0:
                 self._wait(wait)
             else:
@@ -206,10 +206,10 @@ class ReliableList:
                 return []
             if not self._spare:
                 self._fetch(count, wait)
-            found = [self._spare.popleft() for _ in range(min(count, len(self._spare)))]
+            values = [self._spare.popleft() for _ in range(min(count, len(self._spare)))]
             with self._state:
-                self._out.update(taken.number for taken in found)
-            return found
+                self._out.update(taken.number for taken in values)
+            return values
         finally:
             self._taking.release()
 
@@ -257,10 +257,10 @@ class ReliableList:
 
     def _ask(self, count: int, wait: float, first: int = 0) -> list[bytes]:
         lease = int(self._server.lease_seconds * 1000)
-        found: list[bytes] = self._run(
+        values: list[bytes] = self._run(
             scripts.TAKE, self.consumer, lease, count, first, int(wait * 1000)
         )
-        return found
+        return values
 
     def _room(self) -> int:
         with self._state:

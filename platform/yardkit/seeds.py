@@ -176,8 +176,8 @@ class SeedClient(SeedServiceClient):
         for batch in batches(seeds):
             unfit = [unfit_seed(seed) for seed in batch]
             fit = [seed for seed, answer in zip(batch, unfit, strict=True) if answer is None]
-            told = self._ask(self._add_call(fit), SeedsAdded).answers if fit else []
-            answers += _in_order(unfit, told)
+            answers_sent = self._ask(self._add_call(fit), SeedsAdded).answers if fit else []
+            answers += _in_order(unfit, answers_sent)
         return answers
 
     def lease(self, limit: int, *, seconds: float = 0.0, wait_seconds: float = 0.0) -> SeedsLeased:
@@ -221,20 +221,20 @@ class SeedClient(SeedServiceClient):
         unfit = [unfit_seed(seed) for seed in last]
         fit = [seed for seed, answer in zip(last, unfit, strict=True) if answer is None]
         ended: list[SeedFinished] = []
-        told: list[SeedAnswer] = []
+        answers: list[SeedAnswer] = []
         slices = range(0, len(finishes), MAX_SEEDS)
         for start in slices:
             call = FinishSeeds(
                 frontier=self.frontier,
                 token=self._token,
                 owner=self.owner,
-                finishes=[_sendable(one) for one in finishes[start : start + MAX_SEEDS]],
+                finishes=[_sendable(outcome) for outcome in finishes[start : start + MAX_SEEDS]],
                 found=fit if start == slices[-1] else [],
             )
             reply = self._ask(call, SeedsFinished)
             ended += reply.answers
-            told += reply.added
-        added += _in_order(unfit, told)
+            answers += reply.added
+        added += _in_order(unfit, answers)
         return SeedsFinished(answers=ended, added=added)
 
     def extend(self, generation: int, *, seconds: float = 0.0) -> int:

@@ -55,7 +55,7 @@ def _key(secret: str) -> bytes:
     """Return the key bytes: base64-decoded after ``whsec_``, as the specification's libraries
     do.
     """
-    prefix, found, rest = secret.partition(SECRET_PREFIX)
-    if found and not prefix:
+    prefix, marker, rest = secret.partition(SECRET_PREFIX)
+    if marker and not prefix:
         return base64.b64decode(rest)
     return secret.encode()

@@ -187,8 +187,8 @@ def die_with_parent(
 
 def die_with_parent_if_asked(environ: Mapping[str, str]) -> None:
     """Apply ``CRAWLYARD_DIE_WITH_PARENT``; called first in a supervised process."""
-    told = environ.get(DIE_WITH_PARENT, "").strip()
-    if told.isdecimal() and int(told) > 1:
-        die_with_parent(parent_pid=int(told))
-    elif told.lower() not in ("", "0", "false", "no", "off"):
+    parent = environ.get(DIE_WITH_PARENT, "").strip()
+    if parent.isdecimal() and int(parent) > 1:
+        die_with_parent(parent_pid=int(parent))
+    elif parent.lower() not in ("", "0", "false", "no", "off"):
         die_with_parent()

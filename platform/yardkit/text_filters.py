@@ -152,8 +152,8 @@ def _cut(number: int, rule: CutRule, pattern: Any) -> _Cut:
         match = pattern.search(text)
         begin, stop = (-1, -1) if match is None else match.span(group)
         if begin < 0:
-            found = "no match" if match is None else "nothing in its group"
-            raise CannotCut(f"cut rule {number}: {found} of pattern {_shown(rule.pattern)}")
+            problem = "no match" if match is None else "nothing in its group"
+            raise CannotCut(f"cut rule {number}: {problem} of pattern {_shown(rule.pattern)}")
         return _part(text, begin, stop, number, rule)
 
     return cut

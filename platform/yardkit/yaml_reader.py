@@ -91,8 +91,8 @@ class YamlDocument:
     def line(self, path: Path) -> int:
         """Return the line of a value, or of the nearest enclosing value that has one."""
         for length in range(len(path), -1, -1):
-            if found := self.lines.get(path[:length]):
-                return found
+            if line_found := self.lines.get(path[:length]):
+                return line_found
         return 1
 
 

@@ -249,11 +249,13 @@ def _of_failures(
         all_failed = run.failed > 0 and run.success == 0
         return [{"kind": "failures", **data, "share": 1.0, "usual": None}] if all_failed else []
     if len(known) < LEAST_RUNS:
-        found = share == 1.0
+        is_total = share == 1.0
         usual = None
     else:
         middle, spread = _centre(known)
         noise = NOISE * max(spread, math.sqrt(middle * (1 - middle) / (run.success + run.failed)))
-        found = share - middle >= max(limits.failures_rise, noise)
+        is_total = share - middle >= max(limits.failures_rise, noise)
         usual = round(middle, 4)
-    return [{"kind": "failures", **data, "share": round(share, 4), "usual": usual}] if found else []
+    return (
+        [{"kind": "failures", **data, "share": round(share, 4), "usual": usual}] if is_total else []
+    )

@@ -154,7 +154,7 @@ def _judged(
     rules: list[ScopedRule], seen: frozenset[int] | AllProjects, now: datetime
 ) -> dict[int, _Judgement]:
     """Return the worst evaluation of each rule's series, keyed by ``id(rule)``."""
-    found: dict[int, _Judgement] = {}
+    judgements: dict[int, _Judgement] = {}
     for scoped, samples in with_samples(rules, now):
         rule = scoped.rule
         worst: _Judgement = (RuleState.UNKNOWN, None, "", None, 0)
@@ -169,5 +169,5 @@ def _judged(
             state = _STATES[evaluation.state]
             if watched == 1 or _WORST.index(state) < _WORST.index(worst[0]):
                 worst = (state, evaluation.value, series.label, series.project, watched)
-        found[id(scoped)] = (*worst[:4], watched)
-    return found
+        judgements[id(scoped)] = (*worst[:4], watched)
+    return judgements

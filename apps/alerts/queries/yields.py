@@ -110,10 +110,10 @@ def _planned(job: Job, begin: datetime, times: float) -> tuple[datetime, datetim
         return None
     count = max(1, round(times))
     try:
-        found = times_to_come(cron=job.cron, time_zone=job.time_zone, after=begin, count=count)
+        planned = times_to_come(cron=job.cron, time_zone=job.time_zone, after=begin, count=count)
     except ValidationError:
         return None
-    return (found[0].utc, found[-1].utc) if len(found) == count else None
+    return (planned[0].utc, planned[-1].utc) if len(planned) == count else None
 
 
 def _runs_by_itself(rows: Sequence[tuple[datetime, datetime | None, str]]) -> bool:

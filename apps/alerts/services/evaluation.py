@@ -55,8 +55,8 @@ class Rules:
     def __init__(self, scoped: Iterable[ScopedRule]) -> None:
         self.all = tuple(scoped)
         self._by_name: dict[str, list[ScopedRule]] = defaultdict(list)
-        for each in self.all:
-            self._by_name[each.rule.name].append(each)
+        for rule in self.all:
+            self._by_name[rule.rule.name].append(rule)
 
     def find(self, name: str, project: int | None) -> ScopedRule | None:
         """Return the rule of this name that applies to ``project``."""

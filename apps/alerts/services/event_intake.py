@@ -131,12 +131,12 @@ class EventReader:
             ProcessedEvent(source=source.name, happening=occurrence.id[:100], at=occurrence.at)
             for occurrence in happened
         )
-        for each in scoped:
+        for scoped_rule in scoped:
             groups: dict[tuple[int | None, str], list[Occurrence]] = defaultdict(list)
             for happening in happened:
-                if _watched(each, happening) and not _has_incident(source, happening):
+                if _watched(scoped_rule, happening) and not _has_incident(source, happening):
                     groups[(happening.project, happening.key)].append(happening)
-            self._open(source, each, groups.values(), now)
+            self._open(source, scoped_rule, groups.values(), now)
 
     def _open(
         self,

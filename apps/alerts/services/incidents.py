@@ -282,10 +282,10 @@ def _open(scoped: ScopedRule, finding: Detection, now: datetime) -> Incident:
             incident.save(force_insert=True)
     except IntegrityError:
         # Another process created it first, for example a former leader after a long pause.
-        found = current(scoped, finding)
-        if found is None:
+        existing = current(scoped, finding)
+        if existing is None:
             raise
-        return found
+        return existing
     _note(incident, Step.OPENED, now, detail={"value": finding.value})
     failpoints.hit("alerts.opened")
     _notify_opened(incident, scoped, now)

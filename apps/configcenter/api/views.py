@@ -248,6 +248,6 @@ class ActivationViewSet(ReadViewSet[Activation]):
 def _switch(
     view: ApiView, request: Request, serializer: type[BaseSerializer[Any]]
 ) -> dict[str, Any]:
-    asked = serializer(data=request.data)
-    asked.is_valid(raise_exception=True)
-    return {**asked.validated_data, "actor": view.person, "now": timezone.now()}
+    trial = serializer(data=request.data)
+    trial.is_valid(raise_exception=True)
+    return {**trial.validated_data, "actor": view.person, "now": timezone.now()}

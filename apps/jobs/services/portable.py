@@ -425,15 +425,13 @@ class _Planner:
         }
         change = "added" if not exists else "changed" if changed else "unchanged"
         given = {name: value for name, value in values.items() if name in changed}
-        if not exists:
-            given = {**values, "project": job.project}
         return PlannedImport(
             name=job.name,
             project=job.project.slug,
             what=change,
             changes=changed if exists else {},
             job=job if exists else None,
-            values=given,
+            values=given if exists else {**values, "project": job.project},
         )
 
     def _check(self, entry: JobEntry, job: Job) -> bool:

@@ -130,7 +130,7 @@ def _rates_response(request: Request, owner: str, project: int, pk: int) -> Resp
     keys = {
         name: SeriesKey(f"{owner}.{name}", project, str(pk)) for name in TITLES if name in chosen
     }
-    found = points_of(keys.values(), **span, now=now)
+    points_found = points_of(keys.values(), **span, now=now)
     speeds = rates([key.name for key in keys.values()], projects=[project], now=now)
     lines = [
         {
@@ -138,9 +138,9 @@ def _rates_response(request: Request, owner: str, project: int, pk: int) -> Resp
             "title": TITLES[name],
             "kind": SeriesKind.SUM,
             **per_second(speeds.of(*key)),
-            "points": found[key].points if key in found else [],
+            "points": points_found[key].points if key in points_found else [],
         }
         for name, key in keys.items()
     ]
-    step = next((points.step for points in found.values()), span["step"] or 1)
+    step = next((points.step for points in points_found.values()), span["step"] or 1)
     return Response(RatesSerializer({"step": step, "series": lines}).data)

@@ -187,9 +187,9 @@ def _rates(rows: Iterable[tuple[Any, ...]], series: dict[int, SeriesKey], end: i
         by_key={
             key: {
                 seconds: total / seconds if total or heard[seconds] else None
-                for seconds, total in found.items()
+                for seconds, total in sums.items()
             }
-            for key, found in totals.items()
+            for key, sums in totals.items()
         },
         nothing={seconds: 0.0 if heard[seconds] else None for seconds in RATE_SECONDS},
         heard_seconds=min(longest, ages.get(OBSERVED, 0)),

@@ -136,10 +136,10 @@ class MonitoringAdmin(ReadOnly, ProjectScopedAdmin):
         project_text = request.GET.get("project", "")
         if not project_text:
             return None, projects
-        found = next((project for project in projects if str(project.pk) == project_text), None)
-        if found is None:
+        chosen = next((project for project in projects if str(project.pk) == project_text), None)
+        if chosen is None:
             raise Http404
-        return found, projects
+        return chosen, projects
 
 
 def _context(project: Project | None, projects: list[Project]) -> dict[str, Any]:

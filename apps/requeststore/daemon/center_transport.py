@@ -221,7 +221,7 @@ class CenterTransport:
         flight = self._flights.get(result.id)
         if flight is None:
             return
-        found = result_of(
+        extraction = result_of(
             url=result.url,
             status=result.status,
             headers=header_texts(result.headers),
@@ -232,7 +232,7 @@ class CenterTransport:
             truncated=result.truncated,
         )
         del self._flights[result.id]
-        self._done(flight.work, found)
+        self._done(flight.work, extraction)
 
     def _wait_for(self, items: Sequence[tuple[int, int]], until: float) -> None:
         for number, attempt in items:

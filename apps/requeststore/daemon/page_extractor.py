@@ -68,13 +68,13 @@ class PageExtractor:
             truncated=result.truncated,
         )
         # In a child process: XPath cannot be interrupted in this one.
-        found = shared_extraction_pool().extract(self._key, self._data, entity.rule, page)
-        if found.failed:
-            return RequestFailure(f"extraction: {found.reason}", status=result.status)
+        extraction = shared_extraction_pool().extract(self._key, self._data, entity.rule, page)
+        if extraction.failed:
+            return RequestFailure(f"extraction: {extraction.reason}", status=result.status)
         follow = [
             Entity(url=link.url, rule=link.rule, meta=link.meta, depth=link.depth)
-            for link in found.follow
+            for link in extraction.follow
         ]
         return ExtractionResult(
-            result, entity.rule or (rule.name if rule else ""), found.records, follow
+            result, entity.rule or (rule.name if rule else ""), extraction.records, follow
         )

@@ -209,10 +209,10 @@ class RecordField:
     def _read_values(
         self, scope: Scope, collector: Collector, path: str, values: list[Any]
     ) -> None:
-        found: Iterable[Any] = _plain(self.source.raw(scope), self.markup)
+        extracted: Iterable[Any] = _plain(self.source.raw(scope), self.markup)
         for step in self.steps:
-            found = step.work(found)
-        for value in found:
+            extracted = step.work(extracted)
+        for value in extracted:
             if is_blank(value):
                 continue
             if len(values) >= MAX_VALUES:

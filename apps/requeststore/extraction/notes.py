@@ -55,13 +55,13 @@ class ValidationNotes:
         self, data: Mapping[str, Any], key: str, place: str, *, most: int, needed: bool = False
     ) -> str:
         """Return a string of limited length; "" when it is missing."""
-        found = data.get(key, "")
-        if isinstance(found, int) and not isinstance(found, bool) and key == "rule":
-            found = str(found)
-        if not isinstance(found, str) or len(found) > most or (needed and not found):
+        stored = data.get(key, "")
+        if isinstance(stored, int) and not isinstance(stored, bool) and key == "rule":
+            stored = str(stored)
+        if not isinstance(stored, str) or len(stored) > most or (needed and not stored):
             self.add(f"{place}.{key}", "bad_text", f"use a text of at most {most} characters")
             return ""
-        return found
+        return stored
 
     def truth(self, data: Mapping[str, Any], key: str, place: str, *, usual: bool = False) -> bool:
         flag = data.get(key, usual)
@@ -82,11 +82,11 @@ class ValidationNotes:
     def choice(
         self, data: Mapping[str, Any], key: str, known: Sequence[str], usual: str, place: str
     ) -> str:
-        found = data.get(key, usual)
-        if not isinstance(found, str) or found not in known:
+        stored = data.get(key, usual)
+        if not isinstance(stored, str) or stored not in known:
             self.add(f"{place}.{key}", f"unknown_{key}", f"use {', '.join(known)}")
             return usual
-        return found
+        return stored
 
     def plain(self, data: Mapping[str, Any], key: str, place: str, usual: Any) -> Any:
         """Return a small JSON value."""

@@ -124,9 +124,9 @@ class RegexPattern:
     def matches(self, text: str) -> Iterator[str]:
         """Return the matches in order, without those whose group did not take part."""
         for match in self._expression.finditer(text):
-            found = match.group(self._group)
-            if found is not None:
-                yield found
+            group_text = match.group(self._group)
+            if group_text is not None:
+                yield group_text
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Return the positions of the matches."""

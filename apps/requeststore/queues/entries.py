@@ -48,10 +48,12 @@ def read_entry(body: bytes) -> QueueEntry:
         raise BadEntry(f"an entry has at most {MAX_ENTRY_BYTES} bytes; this one has {len(body)}")
     try:
         check_json(body)
-        found = _decoder.decode(body)
+        decoded = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadEntry(f"no entry {{id, biz, ts}}: {error}") from None
-    entry = QueueEntry(_whole("id", found.id, MAX_ID), found.biz, _whole("ts", found.ts, MAX_TS))
+    entry = QueueEntry(
+        _whole("id", decoded.id, MAX_ID), decoded.biz, _whole("ts", decoded.ts, MAX_TS)
+    )
     if not IDENTIFIER.fullmatch(entry.biz):
         raise BadEntry("biz is no name: use a-z, 0-9 and _, at most 32, a letter first")
     return entry

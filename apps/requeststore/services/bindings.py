@@ -127,7 +127,7 @@ def bind_retired(
     """Return bizzes that have shards and are not in ``current``, with their last settings."""
     owners = owners_of_shards(project_id)
     names = {*owners.values()}.difference(current)
-    found = dict[str, BoundBiz]()
+    retired = dict[str, BoundBiz]()
     for name, biz, version in _last_settings(project_id, names) if names else ():
         bound = replace(bound_biz(project_id, name, biz, version), retired=True)
         if not all(place.node in nodes for place in bound.spread.places):
@@ -137,8 +137,8 @@ def bind_retired(
                 continue
             biz = msgspec.structs.replace(biz, epochs=[Epoch(nodes=there[:1])])
             bound = replace(bound_biz(project_id, name, biz, version), retired=True)
-        found[name] = with_former(bound, owners, nodes)
-    return found
+        retired[name] = with_former(bound, owners, nodes)
+    return retired
 
 
 def _last_settings(project_id: int, names: Collection[str]) -> Iterator[tuple[str, Biz, int]]:

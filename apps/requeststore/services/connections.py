@@ -68,16 +68,16 @@ class Connections:
         """
         with self._lock:
             self._mine()
-            found = self._queues.get(bound.queue_name)
-        if found is not None:
-            return found
+            open_queue = self._queues.get(bound.queue_name)
+        if open_queue is not None:
+            return open_queue
         opened = self.open_queue(bound)
         with self._lock:
             # Another thread may have opened it meanwhile.
-            found = self._queues.setdefault(bound.queue_name, opened)
-        if found is not opened:
+            open_queue = self._queues.setdefault(bound.queue_name, opened)
+        if open_queue is not opened:
             opened.close()
-        return found
+        return open_queue
 
     def open_queue(self, bound: BoundBiz) -> RequestQueue:
         """Open the queue of a biz for one consumer, which closes it.

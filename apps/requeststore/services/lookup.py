@@ -47,7 +47,7 @@ class RequestLookup:
         """Return the existing requests by ID. Raises ``RequestStoreUnavailable`` when a missing one
         may be on an unreachable node.
         """
-        found = dict[int, FoundRequest]()
+        known = dict[int, FoundRequest]()
 
         def look(place: ShardPlace, numbers: Sequence[int]) -> Iterator[int]:
             requests = self._connections.node(place.node).find(place.shard, numbers)
@@ -55,12 +55,12 @@ class RequestLookup:
                 if request is None or request.biz != bound.name:
                     yield number
                 else:
-                    found[number] = FoundRequest(bound, place, request)
+                    known[number] = FoundRequest(bound, place, request)
 
         away = self.through(bound, ids, lambda number: (number, None), look)
-        if away is not None and len(found) < len(ids):
+        if away is not None and len(known) < len(ids):
             raise away
-        return found
+        return known
 
     def likeliest(self, bound: BoundBiz, number: int) -> FoundRequest | None:
         """Return the request if it is in the place that its ID names. Raises

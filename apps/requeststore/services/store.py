@@ -114,10 +114,10 @@ class RequestStore:
 
     def biz(self, project_id: int, name: str) -> BoundBiz:
         """Raises ``UnknownBiz``."""
-        found = self._bound.get(project_id, {}).get(name)
-        if found is None:
+        bound = self._bound.get(project_id, {}).get(name)
+        if bound is None:
             raise UnknownBiz(f"the project has no biz {name[:60]!r}")
-        return found
+        return bound
 
     def bizzes(self, project_id: int | None = None) -> list[BoundBiz]:
         """Return the configured bizzes of one or all projects, highest priority first."""

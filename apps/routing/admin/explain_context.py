@@ -182,15 +182,17 @@ def selector_of(explanation: SelectorExplanation) -> SelectorRow:
     for condition in sorted(explanation.conditions, key=lambda each: each.offset):
         if condition.offset > at:
             pieces.append(SelectorPiece(text[at : condition.offset]))
-        said = _condition_text(condition)
+        summary = _condition_text(condition)
         state = condition.state.value
         pieces.append(
-            SelectorPiece(condition.text, state, _SYMBOLS[condition.state], said, condition.failing)
+            SelectorPiece(
+                condition.text, state, _SYMBOLS[condition.state], summary, condition.failing
+            )
         )
         at = condition.offset + len(condition.text)
     if at < len(text):
         pieces.append(SelectorPiece(text[at:]))
-    why = tuple(dict.fromkeys(line for one in explanation.failing for line in _why(one)))
+    why = tuple(dict.fromkeys(line for failing in explanation.failing for line in _why(failing)))
     return SelectorRow(explanation.matches, tuple(pieces), why)
 
 

@@ -118,10 +118,8 @@ class OutboundPage:
     @property
     def query(self) -> str:
         """Query string of this window, to be appended to that of the project."""
-        parameters = {"prefix": self.prefix, "page": str(self.page) if self.page > 1 else ""}
-        return "".join(
-            f"&{urlencode({name: value})}" for name, value in parameters.items() if value
-        )
+        values = {"prefix": self.prefix, "page": str(self.page) if self.page > 1 else ""}
+        return "".join(f"&{urlencode({name: value})}" for name, value in values.items() if value)
 
 
 _FIRST: Final = OutboundPage()

@@ -96,8 +96,8 @@ def _fill(
             folder = root / part.name
             folder.mkdir()
             _copy(part, moment, folder)
-            copied = sorted(each for each in folder.rglob("*") if each.is_file())
-            described = [manifest.described(root, each, part.name) for each in copied]
+            copied = sorted(path for path in folder.rglob("*") if path.is_file())
+            described = [manifest.described(root, path, part.name) for path in copied]
             files += described
             notes.append(PartNote(part.name, part.kind, part.setting))
             size = sum(file.bytes for file in described) / 2**20
@@ -109,25 +109,25 @@ def _fill(
         migrations=sorted(migrations),
         keys=keys,
         parts=notes,
-        outside={each.what: each.how for each in outside},
+        outside={store.what: store.how for store in outside},
         files=files,
     )
-    body, told = manifest.written(made)
+    body, digest = manifest.written(made)
     (root / manifest.NAME).write_bytes(body)
-    (root / manifest.SUM_NAME).write_bytes(told)
+    (root / manifest.SUM_NAME).write_bytes(digest)
     return made
 
 
 def needed_keys() -> list[KeyFingerprint]:
     """Return fingerprints of SECRET_KEY and of the keys that seal stored secrets."""
     counted, lost = keys_in_use(settings.SECRETBOX_KEYS)
-    found = [
+    keys = [
         KeyFingerprint("SECRETBOX_KEYS", manifest.fingerprint(key), count)
         for key, count in counted.items()
     ]
     if lost:
-        found.append(KeyFingerprint("SECRETBOX_KEYS", "unknown", lost))
-    return [*found, KeyFingerprint("SECRET_KEY", manifest.fingerprint(settings.SECRET_KEY))]
+        keys.append(KeyFingerprint("SECRETBOX_KEYS", "unknown", lost))
+    return [*keys, KeyFingerprint("SECRET_KEY", manifest.fingerprint(settings.SECRET_KEY))]
 
 
 def _copy(part: BackupPart, moment: Frozen, folder: Path) -> None:
@@ -201,11 +201,11 @@ def _copy_folder(part: BackupPart, root: Path, folder: Path) -> None:
 
 
 def _sync(root: Path) -> None:
-    for each in root.rglob("*"):
-        if each.is_dir():
-            _sync_folder(each)
+    for path in root.rglob("*"):
+        if path.is_dir():
+            _sync_folder(path)
         else:
-            with each.open("rb") as opened:
+            with path.open("rb") as opened:
                 os.fsync(opened.fileno())
     _sync_folder(root)
 

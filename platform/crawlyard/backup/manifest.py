@@ -90,10 +90,10 @@ def written(manifest: Manifest) -> tuple[bytes, bytes]:
 def read(root: Path) -> Manifest:
     """Return the manifest of a backup. Raises ``Damaged``."""
     try:
-        body, told = (root / NAME).read_bytes(), (root / SUM_NAME).read_bytes()
+        body, digest = (root / NAME).read_bytes(), (root / SUM_NAME).read_bytes()
     except OSError as error:
         raise Damaged(f"{root} is no whole backup: {error.filename}: {error.strerror}") from None
-    if told.split()[:1] != [hashlib.sha256(body).hexdigest().encode()]:
+    if digest.split()[:1] != [hashlib.sha256(body).hexdigest().encode()]:
         raise Damaged(f"{root / NAME} is not what was written: its checksum differs")
     try:
         form = msgspec.json.decode(body, type=dict[str, msgspec.Raw])["format"]
@@ -124,8 +124,8 @@ def _verify_file(path: Path, file: BackupFile) -> None:
         if size > file.bytes:
             raise Damaged(f"{path} is too long: {size} bytes, {file.bytes} were written")
         with path.open("rb") as opened:
-            for number, told in enumerate(file.blocks):
-                if hashlib.sha256(opened.read(BLOCK_BYTES)).hexdigest() != told:
+            for number, digest in enumerate(file.blocks):
+                if hashlib.sha256(opened.read(BLOCK_BYTES)).hexdigest() != digest:
                     first = number * BLOCK_BYTES
                     last = min(first + BLOCK_BYTES, file.bytes) - 1
                     raise Damaged(

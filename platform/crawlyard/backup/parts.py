@@ -55,9 +55,9 @@ class UncoveredStore:
 
 def parts() -> list[BackupPart]:
     """Return the parts of this installation, the database first."""
-    found = list(_stores())
+    stores = list(_stores())
     data = settings.DATA_DIR
-    found += [
+    stores += [
         BackupPart("runs", PartKind.FOLDER, "CRAWLYARD_DATA", str(settings.RUNS_DIR)),
         BackupPart("record-files", PartKind.FOLDER, "RECORDS_DIR", str(settings.RECORDS_DIR)),
         # Positions of file inbounds, and the files themselves.
@@ -71,16 +71,16 @@ def parts() -> list[BackupPart]:
         # State of agents. Centers send their allocations again.
         BackupPart("agents", PartKind.FOLDER, "CRAWLYARD_DATA", str(data / "agents"), "*.id"),
     ]
-    found += [
+    stores += [
         BackupPart(f"failures-{number}", PartKind.FOLDER, "ROUTING_FAILURE_DIRS", str(folder))
         for number, folder in enumerate(settings.ROUTING_FAILURE_DIRS, 1)
     ]
     if settings.EMAIL_FILE_PATH:
         # Mail written into files where there is no mail server.
-        found.append(
+        stores.append(
             BackupPart("mails", PartKind.FOLDER, "EMAIL_URL", str(settings.EMAIL_FILE_PATH))
         )
-    return found
+    return stores
 
 
 def _stores() -> Iterator[BackupPart]:
@@ -127,7 +127,7 @@ def _named_stores() -> Iterator[BackupPart]:
 
 def outside() -> list[UncoveredStore]:
     """Return the stores of this installation that backups do not cover."""
-    found = [
+    uncovered = [
         UncoveredStore(
             "SECRET_KEY and SECRETBOX_KEYS",
             "keep them apart from the backup: with both in hand, all secrets can be read",
@@ -141,32 +141,32 @@ def outside() -> list[UncoveredStore]:
     ]
     for name, url in settings.REQUESTS_NODES.items():
         if url.startswith("mongodb"):
-            found.append(
+            uncovered.append(
                 UncoveredStore(f"stored requests of the node {name} (MongoDB)", "mongodump --oplog")
             )
     if settings.LOGS_URL.startswith("http"):
-        found.append(UncoveredStore("log lines (LOGS_URL, Elasticsearch)", "its snapshots"))
+        uncovered.append(UncoveredStore("log lines (LOGS_URL, Elasticsearch)", "its snapshots"))
     if settings.OBJECTS_URL.startswith("s3:"):
-        found.append(
+        uncovered.append(
             UncoveredStore(
                 "items and files (OBJECTS_URL, S3)",
                 "versions or replication of the bucket; the database says which objects belong",
             )
         )
     if settings.REDIS_URL:
-        found.append(
+        uncovered.append(
             UncoveredStore(
                 "REDIS_URL", "what the platform keeps there is rebuilt; lists of others are not"
             )
         )
-    return found
+    return uncovered
 
 
 def sqlite_files(folder: Path) -> list[Path]:
     """Return the SQLite databases of a folder, by name."""
     if not folder.is_dir():
         return []
-    return sorted(each for each in folder.iterdir() if each.is_file() and _is_sqlite(each))
+    return sorted(path for path in folder.iterdir() if path.is_file() and _is_sqlite(path))
 
 
 def _is_sqlite(file: Path) -> bool:

@@ -48,13 +48,13 @@ def is_empty(url: str, setting: str) -> bool:
     """Return whether the database has no tables."""
     try:
         with psycopg.connect(url, connect_timeout=5) as connection:
-            found = connection.execute(
+            first = connection.execute(
                 "SELECT count(*) FROM pg_tables"
                 " WHERE schemaname !~ '^pg_' AND schemaname <> 'information_schema'"
             ).fetchone()
     except psycopg.Error as error:
         raise BackupError(f"{setting}: {first_line(error)}") from error
-    return found is not None and found[0] == 0
+    return first is not None and first[0] == 0
 
 
 class Loading:
@@ -151,13 +151,13 @@ def _target(url: str) -> tuple[list[str], dict[str, str]]:
 
 
 def _program(name: str, setting: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         raise RestoreRefused(
             f"{setting} is PostgreSQL, and {name} is not on PATH; install PostgreSQL's client "
             "programs (postgresql-client), as new as the server or newer"
         )
-    return found
+    return path
 
 
 def _pipe(stream: Any) -> Any:

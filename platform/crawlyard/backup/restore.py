@@ -154,20 +154,20 @@ def _refuse_other_keys(known: Manifest) -> None:
 def _matched(known: Manifest, parts: Sequence[BackupPart]) -> list[BackupPart]:
     """Return the parts of this installation that the backup contains."""
     ours = {part.name: part for part in parts}
-    found = []
+    matched = []
     for note in known.parts:
         part = ours.get(note.name)
         files = known.files_of(note.name)
         if part is None or part.kind != note.kind:
             if not files:
                 continue
-            here = f"is {part.kind} here" if part else "is nothing here"
+            local_state = f"is {part.kind} here" if part else "is nothing here"
             raise RestoreRefused(
-                f"{note.name} is {note.kind} in the backup and {here}; give {note.setting} the "
-                "kind of address that it had"
+                f"{note.name} is {note.kind} in the backup and {local_state}; give {note.setting} "
+                "the kind of address that it had"
             )
-        found.append(part)
-    return found
+        matched.append(part)
+    return matched
 
 
 def _refuse_running(parts: Sequence[BackupPart], root: Path) -> None:
@@ -227,16 +227,16 @@ def _is_empty(part: BackupPart) -> bool:
         return all(_has_no_table(file) for file in sqlite_files(part.path))
     if part.kind is PartKind.ROCKS:
         return not (part.path / "db").is_dir()
-    return not any(each.is_file() for each in part.path.glob(part.glob))
+    return not any(path.is_file() for path in part.path.glob(part.glob))
 
 
 def _has_no_table(file: Path) -> bool:
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as opened:
-            found = opened.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            table = opened.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.Error:
         return False
-    return bool(found[0] == 0)
+    return bool(table[0] == 0)
 
 
 def _stage(root: Path, known: Manifest, part: BackupPart, suffix: str, moves: list[Move]) -> None:
@@ -276,8 +276,8 @@ def _copied(source: Path, target: Path, moves: list[Move]) -> Path:
     else:
         shutil.copy2(source, staged)
     moves.pop()
-    for each in [staged, *staged.rglob("*")] if staged.is_dir() else [staged]:
-        descriptor = os.open(each, os.O_RDONLY)
+    for path in [staged, *staged.rglob("*")] if staged.is_dir() else [staged]:
+        descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
@@ -318,17 +318,17 @@ def _carry_out(moves: Sequence[Move], loadings: Sequence[postgres.Loading]) -> N
             loading.commit()
             committed.append(loading.setting)
     except (OSError, BackupError) as error:
-        told = error.strerror if isinstance(error, OSError) else error
+        reason = error.strerror if isinstance(error, OSError) else error
         if committed:
             # Commits cannot be undone: the marker stays, since the stores differ in time.
             raise BackupError(
-                f"{told}; {', '.join(committed)} and files are restored, the rest is not, so no "
+                f"{reason}; {', '.join(committed)} and files are restored, the rest is not, so no "
                 "process starts: mend it and restore again with --force"
             ) from error
         _undo(done)
         _unstage(moves)
         mark.unlink(missing_ok=True)
-        raise BackupError(f"{told}; everything is as it was") from error
+        raise BackupError(f"{reason}; everything is as it was") from error
     mark.unlink()
 
 

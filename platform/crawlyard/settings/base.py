@@ -453,4 +453,4 @@ LOGGING = {
 }
 
 # Removed from the environment of child processes that do not need them.
-SECRET_SETTINGS = frozenset(name for name, each in env.settings.items() if each.secret)
+SECRET_SETTINGS = frozenset(name for name, setting in env.settings.items() if setting.secret)

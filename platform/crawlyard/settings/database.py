@@ -18,28 +18,28 @@ def database(url: str) -> dict[str, Any]:
     if "," in urlsplit(url).netloc.rpartition("@")[2]:
         raise EnvError("DATABASE_URL: names several hosts, only one is supported")
     try:
-        found: dict[str, Any] = dict(dj_database_url.parse(url))
+        values: dict[str, Any] = dict(dj_database_url.parse(url))
     except (ValueError, KeyError) as error:
         raise EnvError(
             "DATABASE_URL: not understood; use sqlite:///path/to/file or "
             "postgresql://user:password@host:5432/name"
         ) from error
-    if found["ENGINE"] == "django.db.backends.sqlite3":
-        found["OPTIONS"] = {
+    if values["ENGINE"] == "django.db.backends.sqlite3":
+        values["OPTIONS"] = {
             # IMMEDIATE takes the write lock at the start, so that two writers queue instead of one
             # failing in the middle of its transaction.
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
         }
-    elif found["ENGINE"] == _POSTGRES:
+    elif values["ENGINE"] == _POSTGRES:
         # Options in the URL take precedence: sslmode, certificates, search_path.
-        found["OPTIONS"] = dict(LINK) | found.get("OPTIONS", {})
-        if "," in found["OPTIONS"].get("host", ""):
+        values["OPTIONS"] = dict(LINK) | values.get("OPTIONS", {})
+        if "," in values["OPTIONS"].get("host", ""):
             raise EnvError("DATABASE_URL: names several hosts, only one is supported")
     else:
         raise EnvError("DATABASE_URL: only SQLite and PostgreSQL are supported")
-    return found
+    return values
 
 
 def suit_web(known: dict[str, Any]) -> None:

@@ -31,13 +31,13 @@ def who_needs_a_code(env: Env) -> str:
 
     ``true`` and ``false`` are accepted as well.
     """
-    said = env.str("ADMIN_TOTP", default="false").lower()
-    if said in ("admins", "everyone"):
-        return said
+    text = env.str("ADMIN_TOTP", default="false").lower()
+    if text in ("admins", "everyone"):
+        return text
     try:
         return "admins" if env.bool("ADMIN_TOTP", default=False) else ""
     except EnvError as error:
-        raise EnvError(f"ADMIN_TOTP: {said!r} is none of true, false, admins, everyone") from error
+        raise EnvError(f"ADMIN_TOTP: {text!r} is none of true, false, admins, everyone") from error
 
 
 def session_limits(env: Env) -> tuple[int, int]:

@@ -65,7 +65,7 @@ def mail(env: Env, data_dir: Path) -> Mail:
 
 
 def _tls(parts: SplitResult) -> bool:
-    asked = parse_qs(parts.query, keep_blank_values=True)
-    if set(asked) - {"tls"} or asked.get("tls", ["0"])[-1] not in ("0", "1"):
+    query = parse_qs(parts.query, keep_blank_values=True)
+    if set(query) - {"tls"} or query.get("tls", ["0"])[-1] not in ("0", "1"):
         raise EnvError("EMAIL_URL: after the ? only tls=1 or tls=0 is understood")
-    return asked.get("tls", ["0"])[-1] == "1"
+    return query.get("tls", ["0"])[-1] == "1"

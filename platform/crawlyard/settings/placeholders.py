@@ -37,7 +37,7 @@ def read_placeholders(text: str) -> dict[str, str]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         raise EnvError(NAME, "a name is there twice", "keep one of them")
-    return found
+    return mapping

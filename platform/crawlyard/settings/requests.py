@@ -73,10 +73,10 @@ class RequestNodes(Mapping[str, str]):
 def _stamp(file: Path | None) -> tuple[int, ...]:
     """Return a value that changes with the file; constant for a missing file."""
     try:
-        found = file.stat() if file is not None else None
+        status = file.stat() if file is not None else None
     except OSError:
         return ()
-    return () if found is None else (found.st_mtime_ns, found.st_size, found.st_ino)
+    return () if status is None else (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def request_nodes(env: Env, url: str) -> dict[str, str]:

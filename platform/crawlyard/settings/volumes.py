@@ -28,7 +28,7 @@ Volume = tuple[str, str, str, str, bool]
 
 def run_volumes(text: str) -> tuple[Volume, ...]:
     """Parse the entries, separated by blanks. Raises ``EnvError``."""
-    found: list[Volume] = []
+    volumes: list[Volume] = []
     for number, entry in enumerate(text.split(), 1):
         match = _ENTRY.fullmatch(entry)
         parts = [] if match is None else f"{match['source']}{match['target']}".split("/")
@@ -39,5 +39,5 @@ def run_volumes(text: str) -> tuple[Volume, ...]:
         if any(f"{target}/".startswith(f"{taken}/") for taken in _TAKEN):
             raise EnvError(NAME, f"entry {number}: {target} is taken", "use another folder inside")
         project, job = unquote(match["project"] or ""), unquote(match["job"] or "")
-        found.append((project, job, match["source"], target, match["ro"] is not None))
-    return tuple(found)
+        volumes.append((project, job, match["source"], target, match["ro"] is not None))
+    return tuple(volumes)

@@ -74,14 +74,14 @@ def classify(plan: Sequence[tuple[Migration, bool]], state: ProjectState) -> lis
     """Return a verdict for each migration of ``plan``; ``state`` is the one before, and changes."""
     # Tables unknown to older code.
     fresh: set[tuple[str, str]] = set()
-    found = []
+    verdicts = []
     for migration, _backwards in plan:
         problems = tuple(_problems(migration, state, fresh))
         if vars(type(migration)).get("expand"):
             problems = tuple(problem for problem in problems if not problem.endswith(_UNKNOWN))
         why: str = vars(type(migration)).get("contract", "")
-        found.append(MigrationVerdict(f"{migration.app_label}.{migration.name}", problems, why))
-    return found
+        verdicts.append(MigrationVerdict(f"{migration.app_label}.{migration.name}", problems, why))
+    return verdicts
 
 
 _UNKNOWN: Final = "cannot be judged from outside"
@@ -93,15 +93,17 @@ def _problems(
     label = migration.app_label
     for operation in migration.operations:
         meets = state.clone() if isinstance(operation, ops.SeparateDatabaseAndState) else state
-        for each in _flat([operation]):
-            if isinstance(each, ops.CreateModel):
-                fresh.add((label, each.name_lower))
-            model = getattr(each, "model_name_lower", getattr(each, "name_lower", ""))
+        for inner_operation in _flat([operation]):
+            if isinstance(inner_operation, ops.CreateModel):
+                fresh.add((label, inner_operation.name_lower))
+            model = getattr(
+                inner_operation, "model_name_lower", getattr(inner_operation, "name_lower", "")
+            )
             if (label, model) not in fresh:
-                problem = _problem(each, label, meets)
+                problem = _problem(inner_operation, label, meets)
                 if problem:
                     yield problem
-            each.state_forwards(label, meets)
+            inner_operation.state_forwards(label, meets)
         if meets is not state:
             # Database and state operations are separate, as in Django.
             operation.state_forwards(label, state)
@@ -126,8 +128,8 @@ def _problem(operation: Operation, label: str, state: ProjectState) -> str:
         )
     if isinstance(operation, ops.AlterField):
         old = state.models[label, operation.model_name_lower].fields[operation.name]
-        told = _narrower(old, operation.field)
-        return f"{where}.{operation.name}: {told}" if told else ""
+        narrowed = _narrower(old, operation.field)
+        return f"{where}.{operation.name}: {narrowed}" if narrowed else ""
     if isinstance(operation, ops.AddConstraint):
         return (
             f"{where}: the constraint {operation.constraint.name} may refuse what older code writes"
@@ -135,8 +137,8 @@ def _problem(operation: Operation, label: str, state: ProjectState) -> str:
     if isinstance(operation, ops.RemoveConstraint):
         known = state.models[label, operation.model_name_lower].options.get("constraints", [])
         unique = any(
-            each.name == operation.name and isinstance(each, models.UniqueConstraint)
-            for each in known
+            constraint.name == operation.name and isinstance(constraint, models.UniqueConstraint)
+            for constraint in known
         )
         return f"{where}: {operation.name} goes, which older code may name" if unique else ""
     if isinstance(operation, (ops.RunPython, ops.RunSQL)):

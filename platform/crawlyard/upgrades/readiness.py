@@ -58,7 +58,7 @@ class UpgradeItem:
 
 def check(environ: Mapping[str, str] | None = None) -> list[UpgradeItem]:
     """Return every item; an unreachable store is an item, too."""
-    found: list[UpgradeItem] = []
+    items: list[UpgradeItem] = []
     looks: list[Callable[[], Iterable[UpgradeItem]]] = [
         _migrations,
         _processes,
@@ -70,13 +70,13 @@ def check(environ: Mapping[str, str] | None = None) -> list[UpgradeItem]:
     ]
     for look in looks:
         try:
-            found += look()
+            items += look()
         except DatabaseError as error:
             line = first_line(error)
-            found.append(UpgradeItem("database", UpgradeLevel.BAD, line, "manage.py doctor"))
+            items.append(UpgradeItem("database", UpgradeLevel.BAD, line, "manage.py doctor"))
         except (BrokerError, TimeoutError) as error:
-            found.append(UpgradeItem("broker", UpgradeLevel.BAD, str(error), "manage.py doctor"))
-    return found
+            items.append(UpgradeItem("broker", UpgradeLevel.BAD, str(error), "manage.py doctor"))
+    return items
 
 
 def _migrations() -> Iterable[UpgradeItem]:
@@ -114,12 +114,12 @@ def _migrations() -> Iterable[UpgradeItem]:
 
 def _other_versions() -> dict[str, list[str]]:
     ours = own_version()
-    found: dict[str, list[str]] = {}
+    processes: dict[str, list[str]] = {}
     # Columns that this version adds do not exist before the migration.
     for daemon in live_daemons().only("kind", "name", "version"):
         if daemon.version != ours:
-            found.setdefault(daemon.version or "unknown", []).append(str(daemon))
-    return found
+            processes.setdefault(daemon.version or "unknown", []).append(str(daemon))
+    return processes
 
 
 def _processes() -> Iterable[UpgradeItem]:

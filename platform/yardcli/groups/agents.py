@@ -80,5 +80,5 @@ def exit_(
 
 def _ask(agent: str, action: str, body: dict[str, Any] | None = None) -> None:
     client = api()
-    found = find_agent(client, agent)
-    one_shown(client.post(f"agents/{found['id']}/{action}", body), _SHOWN)
+    row = find_agent(client, agent)
+    one_shown(client.post(f"agents/{row['id']}/{action}", body), _SHOWN)

@@ -35,19 +35,19 @@ def call(
     """Call a REST address by hand; prints JSON unless -o says otherwise."""
     if method.upper() not in _METHODS:
         raise usage(f"METHOD: one of {', '.join(_METHODS)}")
-    asked: dict[str, list[str]] = {}
+    parameters: dict[str, list[str]] = {}
     for text in query or []:
         name, separator, value = text.partition("=")
         if not separator:
             raise usage(f"--query: KEY=VALUE is needed, not {text!r}")
-        asked.setdefault(name, []).append(value)
+        parameters.setdefault(name, []).append(value)
     body: Any = None if data is None else data_of(data)
     headers = {} if if_match is None else {"If-Match": if_match}
     answer = api().call(
         method.upper(),
         path.removeprefix("/api/v1/"),
         body=body,
-        query=asked,
+        query=parameters,
         headers=headers,
         repeat=method.upper() != "PATCH",
     )

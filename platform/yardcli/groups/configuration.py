@@ -83,8 +83,10 @@ def get(
 ) -> None:
     """Print a version as a file, which `apply` accepts; with -o its bare data."""
     client = api()
-    found = find_configuration(client, kind, project)
-    chosen = find_version(client, found, version or found["active"] or found["newest"])
+    configuration = find_configuration(client, kind, project)
+    chosen = find_version(
+        client, configuration, version or configuration["active"] or configuration["newest"]
+    )
     address = f"config/versions/{chosen['id']}"
     if format_in_use() is Format.TABLE:
         sys.stdout.write(client.get(f"{address}/file")["text"])
@@ -126,9 +128,9 @@ def apply(
     saved = client.post("config/versions", body)
     for warning in saved["warnings"]:
         note(f"warning: {warning}")
-    what = "saved" if saved["created"] else "unchanged"
+    outcome = "saved" if saved["created"] else "unchanged"
     one_shown(
-        {"became": what, **saved["version"]}, ("became", "kind", "number", "active", "summary")
+        {"became": outcome, **saved["version"]}, ("became", "kind", "number", "active", "summary")
     )
 
 
@@ -143,8 +145,8 @@ def activate(
 ) -> None:
     """Activate a version in every process."""
     client = api()
-    found = find_version(client, find_configuration(client, kind, project), number)
-    one_shown(client.post(f"config/versions/{found['id']}/activate", {"note": text}))
+    version = find_version(client, find_configuration(client, kind, project), number)
+    one_shown(client.post(f"config/versions/{version['id']}/activate", {"note": text}))
 
 
 @commands.command()
@@ -160,8 +162,8 @@ def revert(
 ) -> None:
     """Go back to a version that was active before."""
     client = api()
-    found = find_configuration(client, kind, project)
-    one_shown(client.post(f"config/{found['id']}/revert", {"note": text, "to": to}))
+    configuration = find_configuration(client, kind, project)
+    one_shown(client.post(f"config/{configuration['id']}/revert", {"note": text, "to": to}))
 
 
 @commands.command()
@@ -175,12 +177,12 @@ def diff(
 ) -> None:
     """Show the changes between two versions. Status 1 if there are any."""
     client = api()
-    found = find_configuration(client, kind, project)
-    newest = new or found["newest"]
+    configuration = find_configuration(client, kind, project)
+    newest = new or configuration["newest"]
     if newest is None:
         raise CommandFailed(Exits.NOT_FOUND, "there is no version yet")
-    against = (found["active"] or 0) if old is None else old
-    version = find_version(client, found, newest)
+    against = (configuration["active"] or 0) if old is None else old
+    version = find_version(client, configuration, newest)
     answer = client.get(f"config/versions/{version['id']}/diff", against=str(against))
     if answer["changes"]:
         _print_changes(answer["changes"])
@@ -193,8 +195,8 @@ def running(
 ) -> None:
     """Show which processes run which version. Status 1 if one is behind."""
     client = api()
-    found = find_configuration(client, kind, project)
-    rows = client.get(f"config/{found['id']}/running")
+    configuration = find_configuration(client, kind, project)
+    rows = client.get(f"config/{configuration['id']}/running")
     list_shown(rows, ("kind", "name", "host", "pid", "number", "current", "problem"))
     if not all(row["current"] for row in rows):
         raise typer.Exit(Exits.NEGATIVE)

@@ -64,9 +64,9 @@ def runs(
     profile: Profile = None,
 ) -> None:
     """List the data of each run, newest first."""
-    found = find_dataset(api(), dataset, project)
+    row = find_dataset(api(), dataset, project)
     rows_shown(
-        f"datasets/{found['id']}/runs",
+        f"datasets/{row['id']}/runs",
         ("run", "stored", "rejected", "flagged", "bytes", "last_at", "compared", "pinned"),
         limit=limit,
         everything=everything,
@@ -81,5 +81,5 @@ def delete_run(
     profile: Profile = None,
 ) -> None:
     """Delete the items and files of a run. Pinned and active runs are refused."""
-    found = find_dataset(api(), dataset, project)
-    api().delete(f"datasets/{found['id']}/runs/{run}/data")
+    row = find_dataset(api(), dataset, project)
+    api().delete(f"datasets/{row['id']}/runs/{run}/data")

@@ -114,9 +114,9 @@ def _credentials() -> dict[str, Any]:
     """Return the credentials; an option would stand in lists of processes."""
     text = os.environ.get(CREDENTIALS, "{}")
     try:
-        found = json.loads(text)
+        credentials = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        credentials = None
+    if not isinstance(credentials, dict):
         raise typer.BadParameter(f"{CREDENTIALS} is not a JSON object")
-    return found
+    return credentials

@@ -148,12 +148,14 @@ def stats(
     """Show the outcomes of a run's items, and each field with fill rate, types and limits."""
     client = api()
     if field is not None:
-        found = client.get(f"runs/{run}/items/values", field=field)
+        statistics = client.get(f"runs/{run}/items/values", field=field)
         if format_in_use() is not Format.TABLE:
-            one_shown(found)
+            one_shown(statistics)
             return
-        one_shown(found, ("count", "distinct", "low", "high", "mean"))
-        list_shown([{"value": value, "items": items} for value, items in found["top"]], _VALUES)
+        one_shown(statistics, ("count", "distinct", "low", "high", "mean"))
+        list_shown(
+            [{"value": value, "items": items} for value, items in statistics["top"]], _VALUES
+        )
         return
     accounting = client.get(f"runs/{run}/items/accounting")
     fields = client.get(f"runs/{run}/items/fields")
@@ -183,12 +185,12 @@ def compare(
 ) -> None:
     """Compare a run's items by key with those of an earlier run."""
     query = {"with": other, "kind": kind, "limit": min(limit, _PAGE)}
-    found = api().get(f"runs/{run}/compare", **query)
+    comparison = api().get(f"runs/{run}/compare", **query)
     if format_in_use() is not Format.TABLE:
-        one_shown(found)
+        one_shown(comparison)
         return
-    one_shown(found, ("old", "new", *_KINDS))
-    for row in found["results"]:
+    one_shown(comparison, ("old", "new", *_KINDS))
+    for row in comparison["results"]:
         row["key"] = ", ".join(row["key"])
         if kind == "changed":
             row["was"], row["is"] = (
@@ -197,7 +199,9 @@ def compare(
             )
         else:
             row["item"] = row["new"] or row["old"]
-    list_shown(found["results"], ("key", "was", "is") if kind == "changed" else ("key", "item"))
+    list_shown(
+        comparison["results"], ("key", "was", "is") if kind == "changed" else ("key", "item")
+    )
 
 
 _VALUES: Final = ("value", "items")

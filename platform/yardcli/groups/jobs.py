@@ -89,9 +89,9 @@ def start(
 ) -> None:
     """Start a run of a job; with --wait the exit status says how it ended."""
     client = api()
-    found = find_job(client, job, project)
+    row = find_job(client, job, project)
     body = {"arguments": pairs(arguments, option="--argument")} if arguments else {}
-    run = client.post(f"jobs/{found['id']}/start", body)
+    run = client.post(f"jobs/{row['id']}/start", body)
     if not wait_for_it:
         one_shown(run, RUN)
         return
@@ -154,8 +154,8 @@ def schedule(
 
 def _switch(job: str, project: str | None, *, enabled: bool) -> None:
     client = api()
-    found = find_job(client, job, project)
-    answer = client.patch(f"jobs/{found['id']}", {"enabled": enabled})
+    row = find_job(client, job, project)
+    answer = client.patch(f"jobs/{row['id']}", {"enabled": enabled})
     one_shown(answer, ("id", "project", "name", "enabled"))
 
 

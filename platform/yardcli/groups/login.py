@@ -70,10 +70,10 @@ def login(
         me = client.get("me")
     finally:
         client.close()
-    found = read_profiles(os.environ)
-    found.logins[name] = made
-    found.current = name
-    path = write_profiles(os.environ, found)
+    stored = read_profiles(os.environ)
+    stored.logins[name] = made
+    stored.current = name
+    path = write_profiles(os.environ, stored)
     note(f"{me['username']} at {address}, kept as {name} in {path}")
     for variable in (URL, TOKEN):
         if os.environ.get(variable):
@@ -82,13 +82,13 @@ def login(
 
 def logout(profile: Profile = None) -> None:
     """Forget a login. The token stays valid: revoke it where you made it."""
-    found = read_profiles(os.environ)
-    name = profile_in_use() or os.environ.get(PROFILE) or found.current
-    if found.logins.pop(name, None) is None:
+    stored = read_profiles(os.environ)
+    name = profile_in_use() or os.environ.get(PROFILE) or stored.current
+    if stored.logins.pop(name, None) is None:
         raise CommandFailed(Exits.NOT_FOUND, f"there is no login {name}")
-    if found.current == name:
-        found.current = min(found.logins, default=DEFAULT)
-    write_profiles(os.environ, found)
+    if stored.current == name:
+        stored.current = min(stored.logins, default=DEFAULT)
+    write_profiles(os.environ, stored)
     note(f"forgotten: {name}")
 
 
@@ -104,16 +104,16 @@ def profiles(
     output: Output = None,
 ) -> None:
     """List stored logins."""
-    found = read_profiles(os.environ)
+    stored = read_profiles(os.environ)
     if use is not None:
-        if use not in found.logins:
+        if use not in stored.logins:
             raise CommandFailed(Exits.NOT_FOUND, f"there is no login {use}")
-        found.current = use
-        write_profiles(os.environ, found)
+        stored.current = use
+        write_profiles(os.environ, stored)
         say(use)
         return
     rows = [
-        {"profile": name, "server": one.server, "current": name == found.current}
-        for name, one in sorted(found.logins.items())
+        {"profile": name, "server": credentials.server, "current": name == stored.current}
+        for name, credentials in sorted(stored.logins.items())
     ]
     list_shown(rows, ("profile", "server", "current"))

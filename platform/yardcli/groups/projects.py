@@ -50,16 +50,16 @@ def show(project: Project, output: Output = None, profile: Profile = None) -> No
 def check(project: Project, output: Output = None, profile: Profile = None) -> None:
     """Check that the project's repository is readable."""
     client = api()
-    found = find_project(client, project)
-    one_shown(client.post(f"projects/{found['id']}/test-connection"))
+    row = find_project(client, project)
+    one_shown(client.post(f"projects/{row['id']}/test-connection"))
 
 
 @commands.command()
 def sync(project: Project, output: Output = None, profile: Profile = None) -> None:
     """Read the list of images from the project's registry."""
     client = api()
-    found = find_project(client, project)
-    answer = client.post(f"projects/{found['id']}/images/refresh")
+    row = find_project(client, project)
+    answer = client.post(f"projects/{row['id']}/images/refresh")
     if isinstance(answer, list):
         list_shown(answer, ("id", "name", "tag", "digest"))
     else:

@@ -43,10 +43,10 @@ def explain(
     profile: Profile = None,
 ) -> None:
     """Explain where the rules send a task. Nothing is sent. Status 1 if no rule matches."""
-    found = data_of(item)
-    if not isinstance(found, dict):
+    task = data_of(item)
+    if not isinstance(task, dict):
         raise usage(f"{item}: an item is an object")
-    body: dict[str, Any] = {"item": found, "inbound": inbound}
+    body: dict[str, Any] = {"item": task, "inbound": inbound}
     if version is not None:
         body["version"] = version
     if draft is not None:

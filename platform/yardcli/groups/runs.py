@@ -79,11 +79,11 @@ def wait_(
     run: Run, timeout: Patience = None, output: Output = None, profile: Profile = None
 ) -> None:
     """Wait until a run has ended; the exit status says how."""
-    found = wait(api(), f"runs/{run}", patience=timeout)
-    one_shown(found, RUN)
-    if found["active"]:
+    ended = wait(api(), f"runs/{run}", patience=timeout)
+    one_shown(ended, RUN)
+    if ended["active"]:
         note(f"run {run} goes on")
-    raise typer.Exit(outcome_of(found))
+    raise typer.Exit(outcome_of(ended))
 
 
 @commands.command()
@@ -140,8 +140,8 @@ def logs(
             raise typer.BadParameter("--level and --contains search; they do not go with --follow")
         follow(client, f"runs/{run}", tail=tail, show=show_line)
         return
-    found = client.get(f"runs/{run}/logs", tail=tail, level=level, contains=contains)
-    for line in found["results"]:
+    page = client.get(f"runs/{run}/logs", tail=tail, level=level, contains=contains)
+    for line in page["results"]:
         show_line(line)
 
 

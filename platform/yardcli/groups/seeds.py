@@ -90,8 +90,8 @@ def lookup(
 ) -> None:
     """Check whether a seed would be new, and its state if not. Status 1 if it is unknown."""
     client = api()
-    found = find_frontier(client, frontier, project)
-    answer = client.get(f"frontiers/{found['id']}/look-up", data=seed)["results"][0]
+    row = find_frontier(client, frontier, project)
+    answer = client.get(f"frontiers/{row['id']}/look-up", data=seed)["results"][0]
     one_shown(answer)
     if answer["known"] is None:
         raise typer.Exit(Exits.NEGATIVE)
@@ -106,18 +106,18 @@ def stats(
 ) -> None:
     """Show counts of seeds by state and segment."""
     client = api()
-    found = find_frontier(client, frontier, project)
-    answer = client.get(f"frontiers/{found['id']}/stats")
+    row = find_frontier(client, frontier, project)
+    answer = client.get(f"frontiers/{row['id']}/stats")
     if format_in_use() is not Format.TABLE:
         one_shown(answer)
         return
     rows = [{"segment": "all", **answer["totals"], "balances": answer["balances"]}]
     rows += [
         {
-            "segment": each["begins_at"] or each["segment"],
-            **each["books"],
-            "balances": each["balances"],
+            "segment": segment["begins_at"] or segment["segment"],
+            **segment["books"],
+            "balances": segment["balances"],
         }
-        for each in answer["results"]
+        for segment in answer["results"]
     ]
     list_shown(rows, [(name, name) for name in rows[0]])

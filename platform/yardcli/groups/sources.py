@@ -31,9 +31,9 @@ Names = Annotated[
 def list_(project: Project, output: Output = None, profile: Profile = None) -> None:
     """List sources of a project."""
     client = api()
-    found = client.get(f"sources/projects/{find_project(client, project)['id']}")
+    answer = client.get(f"sources/projects/{find_project(client, project)['id']}")
     columns = ("name", "kind", "enabled", "activity", "queue", "cron", "next_run_at", "problem")
-    list_shown(found["sources"], columns)
+    list_shown(answer["sources"], columns)
 
 
 @commands.command()

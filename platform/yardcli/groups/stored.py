@@ -65,16 +65,16 @@ def add(
     profile: Profile = None,
 ) -> None:
     """Store requests to be fetched."""
-    asked: list[Any] = [*(urls or []), *(_lines_of(file) if file else [])]
-    if not asked:
+    requests: list[Any] = [*(urls or []), *(_lines_of(file) if file else [])]
+    if not requests:
         raise usage("name an address, or a --file of them")
     client = api()
     of = find_project(client, project)["id"]
     answers = [
-        client.post("requests", {"project": of, "biz": biz, "requests": asked[at : at + _BATCH]})
-        for at in range(0, len(asked), _BATCH)
+        client.post("requests", {"project": of, "biz": biz, "requests": requests[at : at + _BATCH]})
+        for at in range(0, len(requests), _BATCH)
     ]
-    ids = [each for answer in answers for each in answer["ids"]]
+    ids = [request_id for answer in answers for request_id in answer["ids"]]
     one_shown({**answers[0], "count": len(ids), "ids": ids})
 
 
@@ -94,9 +94,9 @@ def stats(project: ProjectOption = None, output: Output = None, profile: Profile
     client = api()
     of = project_id(client, project)
     rows = [
-        {**each, **(each["books"] or {})}
-        for each in client.rows("bizzes", None)
-        if of is None or each["project"] == of
+        {**row, **(row["books"] or {})}
+        for row in client.rows("bizzes", None)
+        if of is None or row["project"] == of
     ]
     counted = list(dict.fromkeys(name for row in rows for name in row["books"] or {}))
     list_shown(rows, ["id", "project", "name", "enabled", "queue", *counted])
@@ -105,13 +105,13 @@ def stats(project: ProjectOption = None, output: Output = None, profile: Profile
 def _lines_of(path: str) -> list[Any]:
     import json
 
-    found: list[Any] = []
+    requests: list[Any] = []
     for number, line in enumerate(content_of(path).splitlines(), 1):
         text = line.strip()
         if not text:
             continue
         try:
-            found.append(json.loads(text) if text.startswith("{") else text)
+            requests.append(json.loads(text) if text.startswith("{") else text)
         except ValueError as error:
             raise usage(f"{path}:{number}: {error}") from error
-    return found
+    return requests

@@ -37,9 +37,9 @@ def sender_of(delivery: Delivery) -> str:
     """Return the limited account that sent this, as the broker enforces; "" for others."""
     if delivery.exchange != GATEWAY:
         return ""
-    found = _SENDER.search(delivery.key)
+    sender = _SENDER.search(delivery.key)
     # Only the platform's own accounts may use another key.
-    return found[1] if found else ""
+    return sender[1] if sender else ""
 
 
 def sender_problem(delivery: Delivery, *, run: int, boot: str = "", reply_to: str = "") -> str:

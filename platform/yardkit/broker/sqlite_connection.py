@@ -280,12 +280,12 @@ class FileConnection:
                 subscription.look_again()
 
     def _has_ready(self, queue_id: int, now: float) -> bool:
-        found = self.database.execute(
+        row = self.database.execute(
             "SELECT 1 FROM ready WHERE queue_id = ? AND (expires_at IS NULL OR expires_at > ?)"
             " LIMIT 1",
             (queue_id, now),
         ).fetchone()
-        return found is not None
+        return row is not None
 
     def sweep(self, subscriptions: Iterable[SqliteSubscription]) -> bool:
         """Run one round of housekeeping; True when another is due at once."""

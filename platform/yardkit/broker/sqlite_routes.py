@@ -43,8 +43,8 @@ class Topology:
         except KeyError:
             if len(self._routes) >= _ROUTES_KEPT:
                 self._routes.clear()
-            found = self._routes[exchange, key] = self._find(exchange, key)
-            return found
+            targets = self._routes[exchange, key] = self._find(exchange, key)
+            return targets
 
     def _find(self, exchange: str, key: str) -> tuple[Queue, ...] | None:
         kind = self.exchanges.get(exchange)

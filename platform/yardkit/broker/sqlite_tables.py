@@ -74,9 +74,9 @@ def declare_queue(connection: sqlite3.Connection, spec: QueueSpec, now: float) -
 
 def _difference(spec: QueueSpec, row: tuple[object, ...], values: tuple[object, ...]) -> str:
     other = "; ".join(
-        f"{column.name} is {there!r} there, {here!r} here"
-        for column, there, here in zip(fields(spec), row, values, strict=True)
-        if there != here
+        f"{column.name} is {there!r} there, {expected!r} here"
+        for column, there, expected in zip(fields(spec), row, values, strict=True)
+        if there != expected
     )
     return f"queue {spec.name!r} exists with other settings: {other}"
 
@@ -207,22 +207,22 @@ def remove_consumers(
     """
     queue_ids: set[int] = set()
     for consumer_id in consumer_ids:
-        one = (consumer_id,)
+        parameters = (consumer_id,)
         connection.execute(
             "INSERT INTO ready SELECT queue_id, rank, id, expires_at, 1"
             " FROM unacked WHERE consumer_id = ?",
-            one,
+            parameters,
         )
         connection.execute(
             "INSERT OR IGNORE INTO garbage SELECT queue_id FROM unacked"
             " WHERE consumer_id = ? AND queue_id NOT IN (SELECT id FROM queue)",
-            one,
+            parameters,
         )
-        connection.execute("DELETE FROM unacked WHERE consumer_id = ?", one)
+        connection.execute("DELETE FROM unacked WHERE consumer_id = ?", parameters)
         queue_ids.update(
             queue_id
             for (queue_id,) in connection.execute(
-                "DELETE FROM consumer WHERE id = ? RETURNING queue_id", one
+                "DELETE FROM consumer WHERE id = ? RETURNING queue_id", parameters
             ).fetchall()
         )
     connection.executemany(

@@ -256,19 +256,23 @@ def _converted(value: Any, column: ColumnType) -> Any:
 
 
 def _statistics(present: Sequence[Any], kinds: Mapping[type, int]) -> FieldStatistics:
-    found = FieldStatistics(count=len(present), types={})
+    statistics = FieldStatistics(count=len(present), types={})
     for python, count in kinds.items():
         kind = KINDS[python].value
-        found.types[kind] = found.types.get(kind, 0) + count
-    if set(found.types) <= _NUMBERS:
+        statistics.types[kind] = statistics.types.get(kind, 0) + count
+    if set(statistics.types) <= _NUMBERS:
         low, high = min(present), max(present)
         # Python's whole numbers have no limit, floats have.
         if low > -_MOST_NUMBER and high < _MOST_NUMBER:
-            found.low, found.high, found.total = float(low), float(high), float(sum(present))
-    elif set(found.types) == {ColumnType.STRING}:
-        found.low = UNSTORABLE.sub("?", min(present)[:_MOST_TEXT])
-        found.high = UNSTORABLE.sub("?", max(present)[:_MOST_TEXT])
-    return found
+            statistics.low, statistics.high, statistics.total = (
+                float(low),
+                float(high),
+                float(sum(present)),
+            )
+    elif set(statistics.types) == {ColumnType.STRING}:
+        statistics.low = UNSTORABLE.sub("?", min(present)[:_MOST_TEXT])
+        statistics.high = UNSTORABLE.sub("?", max(present)[:_MOST_TEXT])
+    return statistics
 
 
 def _least(one: Any, other: Any) -> Any:

@@ -56,9 +56,9 @@ class SendResult:
 def result_of_status(answer: ChannelResponse) -> SendResult:
     """Interpret a response by its HTTP status alone."""
     text = f"HTTP {answer.status}"
-    said = one_line(answer.body[: 4 * ANSWER_CHARACTERS].decode(errors="replace"))
-    if said:
-        text = f"{text}: {said}"[:ANSWER_CHARACTERS]
+    body = one_line(answer.body[: 4 * ANSWER_CHARACTERS].decode(errors="replace"))
+    if body:
+        text = f"{text}: {body}"[:ANSWER_CHARACTERS]
     wait = _retry_after(answer.headers.get("retry-after", ""))
     if 200 <= answer.status < 300:
         return SendResult(SendOutcome.SENT, text)

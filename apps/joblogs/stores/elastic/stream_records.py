@@ -136,12 +136,12 @@ class StreamRecords:
             search = search.extra(size=0, track_total_hits=False)
             search.aggs.bucket("jobs", jobs)
             answer = self._connection.search(self._index, search.to_dict())
-            found = answer.get("aggregations", {"jobs": {"buckets": []}})["jobs"]
-            for bucket in found["buckets"]:
+            buckets = answer.get("aggregations", {"jobs": {"buckets": []}})["jobs"]
+            for bucket in buckets["buckets"]:
                 values = (int(bucket[name]["value"]) for name in ("lines", "bytes", "first_at"))
                 yield (bucket["key"]["project"], bucket["key"]["job"], *values)
-            after = found.get("after_key")
-            if not after or len(found["buckets"]) < PAGE:
+            after = buckets.get("after_key")
+            if not after or len(buckets["buckets"]) < PAGE:
                 return
 
     def _read_again(

@@ -44,10 +44,10 @@ class _Extraction(BuiltInConverter, frozen=True, kw_only=True):
 
     def convert(self, item: Item) -> Item:
         key = self._key
-        found = item.get(key)
-        if found is None or found == "":
+        stored = item.get(key)
+        if stored is None or stored == "":
             return item
-        inside = as_dict(found, key=key)
+        inside = as_dict(stored, key=key)
         if self.keep_dict:
             item[key] = inside
         else:
@@ -56,7 +56,7 @@ class _Extraction(BuiltInConverter, frozen=True, kw_only=True):
             taken = name in item and (self.existing == "keep" or name == _NEVER_LIFTED)
             if not taken or name == key:
                 item[name] = value
-        if inside is not found or len(inside) > _FEW:
+        if inside is not stored or len(inside) > _FEW:
             check_item(item)
         return item
 

@@ -258,14 +258,14 @@ class KafkaInbound:
             return self._hand_out(max(0, count))
 
     def _hand_out(self, count: int) -> list[Taken]:
-        found: list[Taken] = []
-        while self._spare and len(found) < count:
+        handed: list[Taken] = []
+        while self._spare and len(handed) < count:
             taken = self._spare.popleft()
             part = self._part_of(taken.handle)
             if part is not None and isinstance(taken.handle, KafkaPosition):
                 part.out[taken.handle.offset] = taken
-                found.append(taken)
-        return found
+                handed.append(taken)
+        return handed
 
     def _received(self, message: Message) -> Taken | None:
         error = message.error()

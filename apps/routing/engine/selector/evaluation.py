@@ -172,14 +172,14 @@ class _Walk:
 
     @staticmethod
     def _compare(node: Compare, look: Callable[[Node], Any]) -> Any:
-        left, found = look(node.operands[0]), None
+        left, right_value = look(node.operands[0]), None
         for word, operand in zip(node.operators, node.operands[1:], strict=True):
             right = look(operand)
-            found = _COMPARISONS[word](left, right)
-            if not found:
+            right_value = _COMPARISONS[word](left, right)
+            if not right_value:
                 break
             left = right
-        return found
+        return right_value
 
 
 def shown(value: Any) -> str:

@@ -101,15 +101,17 @@ def build(entries: Iterable[Entry], function: Callable[[Node], Test]) -> Candida
     """
     everything = list(entries)
     always: set[int] = set()
-    found: list[_SelectorTerm] = []
+    indexed_terms: list[_SelectorTerm] = []
     for number, entry in enumerate(everything):
         terms = terms_of(entry.root) if len(everything) >= MIN_SELECTORS else None
         if terms is None or not all(terms):
             always.add(number)
         else:
-            found += [_SelectorTerm(number, _narrow(term), len(terms) == 1) for term in terms]
+            indexed_terms += [
+                _SelectorTerm(number, _narrow(term), len(terms) == 1) for term in terms
+            ]
     groups: dict[tuple[Key, ...], list[_SelectorTerm]] = defaultdict(list)
-    for term_number, keys in zip(found, _homes(found), strict=True):
+    for term_number, keys in zip(indexed_terms, _homes(indexed_terms), strict=True):
         if keys:
             groups[keys].append(term_number)
         else:
@@ -285,8 +287,8 @@ def _homes(found: list[_SelectorTerm]) -> list[tuple[Key, ...]]:
     sets = [tuple(sorted(term.term, key=_order)) for term in found]
     common = {keys for keys, _ in Counter(sets).most_common(MAX_TABLES)}
     distinct: dict[Key, set[Any]] = defaultdict(set)
-    for one in found:
-        for key, wanted in one.term.items():
+    for indexed_term in found:
+        for key, wanted in indexed_term.term.items():
             distinct[key] |= wanted
 
     def alone(term: Term) -> tuple[Key, ...]:

@@ -106,8 +106,8 @@ def restore(
     for segment, places in sorted(segments.items()):
         hashes = [key_hash(seeds[index].key) for index in places]
         rows: dict[bytes, StoredSeedRow] = {}
-        for index, one in zip(places, hashes, strict=True):
-            rows.setdefault(one, _whole(one, seeds[index], turns[index]))
+        for index, seed_hash in zip(places, hashes, strict=True):
+            rows.setdefault(seed_hash, _whole(seed_hash, seeds[index], turns[index]))
         inserted = put(cursor, frontier, segment, list(rows.values()))
         there = known_since(cursor, frontier, segment, [row for row in rows if row not in inserted])
         if len(there) + len(inserted) != len(rows):
@@ -115,12 +115,14 @@ def restore(
             raise TryAgain
         changed = counts[segment] = SegmentCounts(added=len(inserted))
         changed.duplicates = len(places) - len(inserted)
-        for one in inserted:
-            book_move(changed, None, rows[one].state)
-        for index, one in zip(places, hashes, strict=True):
-            mine = rows[one]
-            answers[index] = there.get(one) or AddResult(True, mine.added_at, State(mine.state))
-            there.setdefault(one, AddResult(False, mine.added_at, State(mine.state)))
+        for seed_hash in inserted:
+            book_move(changed, None, rows[seed_hash].state)
+        for index, seed_hash in zip(places, hashes, strict=True):
+            mine = rows[seed_hash]
+            answers[index] = there.get(seed_hash) or AddResult(
+                True, mine.added_at, State(mine.state)
+            )
+            there.setdefault(seed_hash, AddResult(False, mine.added_at, State(mine.state)))
     for segment, changed in counts.items():
         database.book(cursor, frontier, segment, changed)
     return [answers[index] for index in range(len(seeds))]

@@ -50,5 +50,5 @@ class Command(BaseCommand):
             count = f" for {key.secrets} secrets" if key.setting == "SECRETBOX_KEYS" else ""
             self.stdout.write(f"needs the key of {key.setting} {key.fingerprint}{count}")
         self.stdout.write("Not in it:")
-        for what, how in made.outside.items():
-            self.stdout.write(f"- {what}: {how}")
+        for store, how in made.outside.items():
+            self.stdout.write(f"- {store}: {how}")

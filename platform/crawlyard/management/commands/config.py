@@ -75,7 +75,7 @@ class Command(BaseCommand):
             verbs[options["verb"]](options)
         except DomainError as error:
             status = BAD_INPUT if error.status == UNPROCESSABLE else FAILED
-            lines = [str(each) for texts in error.fields.values() for each in texts]
+            lines = [str(message) for texts in error.fields.values() for message in texts]
             if status == FAILED or not lines:
                 lines = [str(error)]
             raise CommandError("\n".join(lines), returncode=status) from error
@@ -92,10 +92,10 @@ class Command(BaseCommand):
         configuration = _configuration(kind.name, project)
         tried = services.check_data(kind_name=kind.name, data=data, configuration=configuration)
         places = {} if options["file"] == "-" else kind.places(Path(options["file"]))
-        for each in tried.problems:
-            if each.warning:
-                line = places.get(each.place.partition("]")[0] + "]")
-                self.stderr.write(f"warning: {line}: {each}" if line else f"warning: {each}")
+        for problem in tried.problems:
+            if problem.warning:
+                line = places.get(problem.place.partition("]")[0] + "]")
+                self.stderr.write(f"warning: {line}: {problem}" if line else f"warning: {problem}")
         errors = services.errors_of(tried.problems)
         if errors:
             raise CommandError("\n".join(str(error) for error in errors), returncode=BAD_INPUT)
@@ -147,9 +147,9 @@ class Command(BaseCommand):
             rows = rows.filter(kind=options["kind"])
         if options["project"] or options["platform"]:
             rows = rows.filter(project=_owner(options))
-        found = list(rows.order_by("kind", "project__slug"))
-        rollouts = rollouts_of(found)
-        for row in found:
+        configurations = list(rows.order_by("kind", "project__slug"))
+        rollouts = rollouts_of(configurations)
+        for row in configurations:
             rollout = rollouts[row.pk]
             active = f"v{rollout.active} active" if rollout.active else "none active"
             self.stdout.write(
@@ -217,9 +217,9 @@ def _verb(verbs: Any, name: str, text: str, *, needs: bool = True) -> CommandPar
     parser: CommandParser = verbs.add_parser(name, help=text, description=text)
     many = None if needs else "?"
     parser.add_argument("kind", metavar="KIND", help="such as routing", nargs=many)
-    whose = parser.add_mutually_exclusive_group(required=needs)
-    whose.add_argument("--project", metavar="P", help="the project's short name or id")
-    whose.add_argument("--platform", action="store_true", help="configuration of the platform")
+    owner = parser.add_mutually_exclusive_group(required=needs)
+    owner.add_argument("--project", metavar="P", help="the project's short name or id")
+    owner.add_argument("--platform", action="store_true", help="configuration of the platform")
     return parser
 
 
@@ -266,19 +266,19 @@ def _configuration(kind: str, project: Project | None) -> Configuration | None:
 
 def _existing(options: dict[str, Any]) -> Configuration:
     project = _owner(options)
-    found = _configuration(options["kind"], project)
-    if found is None:
+    configuration = _configuration(options["kind"], project)
+    if configuration is None:
         text = f"{options['kind']} of {_slug(project)}: there is no version"
         raise CommandError(text, returncode=BAD_INPUT)
-    return found
+    return configuration
 
 
 def _version(configuration: Configuration, number: int) -> ConfigVersion:
-    found = configuration.versions.filter(number=number).first()
-    if found is None:
+    version_row = configuration.versions.filter(number=number).first()
+    if version_row is None:
         text = f"there is no v{number}; the newest is v{configuration.newest}"
         raise CommandError(text, returncode=BAD_INPUT)
-    return found
+    return version_row
 
 
 def _active(configuration: Configuration) -> int:

@@ -17,7 +17,7 @@ class Command(DjangoCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Create everything if nothing is there, then apply what is missing."""
-        asked = ("app_label", "check_unapplied", "fake", "fake_initial", "plan")
-        if not any(options[name] for name in asked):
+        options_given = ("app_label", "check_unapplied", "fake", "fake_initial", "plan")
+        if not any(options[name] for name in options_given):
             create_schema(connections[options["database"]])
         super().handle(*args, **options)

@@ -40,8 +40,8 @@ class Command(BaseCommand):
         connect(settings.BROKER_URL, name="crawlyard up", timeout=5.0).close()
         call_command("migrate", verbosity=0, interactive=False)
         # Without a configured public address the link is for a browser on this machine.
-        here = "" if os.environ.get("PUBLIC_URL") else f"http://127.0.0.1:{options['port']}"
-        call_command("create_admin", server=here, stdout=self.stdout)
+        server = "" if os.environ.get("PUBLIC_URL") else f"http://127.0.0.1:{options['port']}"
+        call_command("create_admin", server=server, stdout=self.stdout)
         supervisor = Supervisor(
             box(
                 host=options["host"],
@@ -64,14 +64,14 @@ class Command(BaseCommand):
             life.ready()
             if options["scale"]:
                 scale.start()
-            told = False
+            reported = False
             try:
                 while not stop.requested:
                     supervisor.step(0.1)
                     # Print the address only when it accepts connections.
-                    if not told and listens(options["host"], options["port"]):
+                    if not reported and listens(options["host"], options["port"]):
                         self._say(f"http://{options['host']}:{options['port']}/  Ctrl-C stops")
-                        told = True
+                        reported = True
                     scale.step()
                     life.feed()
             except UnitFailed as failure:
