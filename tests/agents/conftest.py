@@ -8,18 +8,18 @@ import pytest
 
 from apps.jobs.models import Run
 from apps.jobs.states import RunState
-from tests.agents.yard import Yard
+from tests.agents.center_harness import CenterHarness
 from tests.jobs.factories import make_job, make_project, make_run
 from yardkit.broker import connect
 
 
 @pytest.fixture
-def yard(sqlite_broker_url: str) -> Iterator[Yard]:
+def harness(sqlite_broker_url: str) -> Iterator[CenterHarness]:
     """A center on a broker of its own. Needs a database whose tests commit."""
     broker = connect(sqlite_broker_url, name="test")
-    yard = Yard(broker)
-    yield yard
-    yard.close()
+    harness = CenterHarness(broker)
+    yield harness
+    harness.close()
     broker.close()
 
 

@@ -7,8 +7,8 @@ from django.conf import settings as django_settings
 
 from apps.agents.center.addresses import MAX_OBJECTS, VALID_SECONDS
 from apps.jobs.models import Run
+from tests.agents.center_harness import REPLY, CenterHarness
 from tests.agents.conftest import running
-from tests.agents.yard import REPLY, Yard
 from yardkit import topology
 from yardkit.broker import Outgoing
 from yardkit.broker.gateway import GATEWAY, gateway_key
@@ -34,20 +34,20 @@ def public_url(settings: object, tmp_path: object) -> None:
 
 
 @pytest.fixture
-def served(yard: Yard, run: Run) -> Run:
+def served(harness: CenterHarness, run: Run) -> Run:
     """A run that agent ``a1`` serves."""
-    yard.agent("a1")
-    assert yard.allocate(run).agents == ["a1"]
+    harness.agent("a1")
+    assert harness.allocate(run).agents == ["a1"]
     return run
 
 
-def ask(yard: Yard, message: AddressesWanted) -> Addresses:
+def ask(harness: CenterHarness, message: AddressesWanted) -> Addresses:
     queue = topology.agent_addresses(message.agent) if message.agent else topology.QueueSpec(REPLY)
-    yard.broker.declare(queue)
-    yard.send(topology.CENTER_ADDRESSES.name, message)
-    answer = yard.receive(queue.name)
+    harness.broker.declare(queue)
+    harness.send(topology.CENTER_ADDRESSES.name, message)
+    answer = harness.receive(queue.name)
     while not isinstance(answer, Addresses):
-        answer = yard.receive(queue.name)
+        answer = harness.receive(queue.name)
     return answer
 
 
@@ -56,8 +56,10 @@ def token_of(run: Run) -> str:
 
 
 @pytest.mark.covers("OB.1")
-def test_an_agent_of_the_run_gets_addresses_of_new_objects(yard: Yard, served: Run) -> None:
-    answer = ask(yard, AddressesWanted(run=served.pk, kind=BODIES, count=3, agent="a1"))
+def test_an_agent_of_the_run_gets_addresses_of_new_objects(
+    harness: CenterHarness, served: Run
+) -> None:
+    answer = ask(harness, AddressesWanted(run=served.pk, kind=BODIES, count=3, agent="a1"))
     assert (answer.run, answer.kind, answer.error) == (served.pk, BODIES, "")
     assert answer.seconds == VALID_SECONDS
     objects = unpack_objects(answer.packed)
@@ -67,64 +69,66 @@ def test_an_agent_of_the_run_gets_addresses_of_new_objects(yard: Yard, served: R
         assert one.key.startswith(below)
         for address in (one.put, one.get, one.delete):
             assert address.startswith(f"http://objects.test/{below}")
-    pages = ask(yard, AddressesWanted(run=served.pk, kind=PAGES, count=1, agent="a1"))
+    pages = ask(harness, AddressesWanted(run=served.pk, kind=PAGES, count=1, agent="a1"))
     (page,) = unpack_objects(pages.packed)
     assert page.key.startswith(f"pages/p{served.job.project_id}/run-{served.pk}/a1-")
     assert page.put
     assert (page.get, page.delete) == ("", "")
 
 
-def test_one_question_gets_a_limited_number(yard: Yard, served: Run) -> None:
-    answer = ask(yard, AddressesWanted(run=served.pk, kind=BODIES, count=10**6, agent="a1"))
+def test_one_question_gets_a_limited_number(harness: CenterHarness, served: Run) -> None:
+    answer = ask(harness, AddressesWanted(run=served.pk, kind=BODIES, count=10**6, agent="a1"))
     assert len(unpack_objects(answer.packed)) == MAX_OBJECTS
     # Compressed, an address costs little.
     assert len(answer.packed) < 160 * MAX_OBJECTS
 
 
 @pytest.mark.covers("OB.1")
-def test_a_run_gets_addresses_of_what_is_its_own(yard: Yard, served: Run) -> None:
+def test_a_run_gets_addresses_of_what_is_its_own(harness: CenterHarness, served: Run) -> None:
     key = f"bodies/p{served.job.project_id}/run-{served.pk}/b1"
     wanted = AddressesWanted(
         run=served.pk, kind=BODIES, keys=[key], reply_to=REPLY, token=token_of(served)
     )
-    (found,) = unpack_objects(ask(yard, wanted).packed)
+    (found,) = unpack_objects(ask(harness, wanted).packed)
     assert found == SignedObject(key, get=found.get, delete=found.delete)
     assert found.get
     assert found.delete
 
 
 @pytest.mark.covers("OB.1")
-def test_foreign_objects_are_refused(yard: Yard, served: Run) -> None:
-    yard.agent("a2")  # joins later, and does not serve the run yet
+def test_foreign_objects_are_refused(harness: CenterHarness, served: Run) -> None:
+    harness.agent("a2")  # joins later, and does not serve the run yet
     project, run = served.job.project_id, served.pk
     own = f"bodies/p{project}/run-{run}/b1"
     for keys in ([f"bodies/p{project}/run-{run}1/b"], [own, "datasets/p1/d"], [f"pages/{own[7:]}"]):
         answer = ask(
-            yard,
+            harness,
             AddressesWanted(
                 run=run, kind=BODIES, keys=keys, reply_to=REPLY, token=token_of(served)
             ),
         )
         assert (answer.packed, "is not below" in answer.error) == (b"", True)
     for agent, why in (("a2", "not allocated"), ("a9", "not allocated")):
-        answer = ask(yard, AddressesWanted(run=run, kind=BODIES, count=1, agent=agent))
+        answer = ask(harness, AddressesWanted(run=run, kind=BODIES, count=1, agent=agent))
         assert answer.packed == b""
         assert why in answer.error
     other = running()
-    answer = ask(yard, AddressesWanted(run=other.pk, kind=BODIES, count=1, agent="a1"))
+    answer = ask(harness, AddressesWanted(run=other.pk, kind=BODIES, count=1, agent="a1"))
     assert "no agents are allocated" in answer.error
     written = AddressesWanted(run=run, kind=BODIES, count=1, reply_to=REPLY, token=token_of(served))
-    assert "writes no objects" in ask(yard, written).error
+    assert "writes no objects" in ask(harness, written).error
 
 
 @pytest.mark.covers("OB.1")
-def test_questions_in_the_name_of_others_are_dead_letters(yard: Yard, served: Run) -> None:
+def test_questions_in_the_name_of_others_are_dead_letters(
+    harness: CenterHarness, served: Run
+) -> None:
     wrong = AddressesWanted(run=served.pk, kind=BODIES, reply_to=REPLY, token="r1.0")
-    yard.send(topology.CENTER_ADDRESSES.name, wrong)
-    assert f"not that of run {served.pk}" in yard.refused()
+    harness.send(topology.CENTER_ADDRESSES.name, wrong)
+    assert f"not that of run {served.pk}" in harness.refused()
     as_agent = AddressesWanted(run=served.pk, kind=BODIES, count=1, agent="a1")
     own = f"run.{served.pk}.boot"
-    yard.broker.publish(
+    harness.broker.publish(
         [
             Outgoing(
                 body=encode(as_agent),
@@ -133,12 +137,12 @@ def test_questions_in_the_name_of_others_are_dead_letters(yard: Yard, served: Ru
             )
         ]
     ).result(10)
-    assert f"{own} asks for agent a1" in yard.refused()
-    yard.broker.publish([Outgoing(body=b"\x01", key=topology.CENTER_ADDRESSES.name)]).result(10)
-    assert "not a message" in yard.refused()
+    assert f"{own} asks for agent a1" in harness.refused()
+    harness.broker.publish([Outgoing(body=b"\x01", key=topology.CENTER_ADDRESSES.name)]).result(10)
+    assert "not a message" in harness.refused()
 
 
-def test_without_an_object_server_the_answer_says_so(yard: Yard, served: Run) -> None:
+def test_without_an_object_server_the_answer_says_so(harness: CenterHarness, served: Run) -> None:
     django_settings.OBJECTS_PUBLIC_URL = ""
-    answer = ask(yard, AddressesWanted(run=served.pk, kind=BODIES, count=1, agent="a1"))
+    answer = ask(harness, AddressesWanted(run=served.pk, kind=BODIES, count=1, agent="a1"))
     assert "OBJECTS_PUBLIC_URL" in answer.error

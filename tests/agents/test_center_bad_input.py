@@ -8,8 +8,8 @@ from django.conf import settings as config
 from apps.agents.models import Agent
 from apps.jobs.models import Run
 from apps.jobs.states import RunState
-from tests.agents.bad_bodies import BAD_BODIES
-from tests.agents.yard import REPLY, Yard
+from tests.agents.center_harness import REPLY, CenterHarness
+from tests.agents.malformed_messages import BAD_BODIES
 from tests.jobs.factories import make_run
 from yardkit import topology
 from yardkit.broker import Outgoing
@@ -37,20 +37,20 @@ QUEUES = [
 @pytest.mark.covers("S1.24")
 @pytest.mark.parametrize("queue", QUEUES)
 def test_what_is_no_message_is_set_aside(
-    yard: Yard, run: Run, queue: str, caplog: pytest.LogCaptureFixture
+    harness: CenterHarness, run: Run, queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, body in BAD_BODIES.items():
         if name.startswith("too-long") and queue != topology.CENTER_REQUESTS.name:
             continue  # the reading is the same for all four, and once is enough
-        yard.broker.publish([Outgoing(body=body, key=queue)]).result(30)
-        reason = yard.refused()
+        harness.broker.publish([Outgoing(body=body, key=queue)]).result(30)
+        reason = harness.refused()
         assert "not a message" in reason or "message version" in reason, name
         assert len(reason) < 1000, name
     assert f"refused a message of {queue}" in caplog.text
     # What is a message is answered all the same: Register, and Allocate, whose command comes.
-    commands = yard.agent("a")
-    assert yard.allocate(run).agents == ["a"]
-    assert isinstance(yard.receive(commands), AllocateDownloader)
+    commands = harness.agent("a")
+    assert harness.allocate(run).agents == ["a"]
+    assert isinstance(harness.receive(commands), AllocateDownloader)
 
 
 @pytest.mark.parametrize(
@@ -67,18 +67,20 @@ def test_what_is_no_message_is_set_aside(
     ],
 )
 def test_a_heartbeat_with_strange_values_harms_no_other(
-    yard: Yard, field: str, value: object
+    harness: CenterHarness, field: str, value: object
 ) -> None:
-    yard.agent("a")
-    yard.agent("b")
+    harness.agent("a")
+    harness.agent("b")
     for agent, changes in (("a", {field: value}), ("b", {"qps": 3.5})):
         fields = {
             "agent": agent, "name": agent, "boot": "1", "total_memory_bytes": 9,
             "free_memory_bytes": 5, "cpu_percent": 1.0, "downloaders": 0, "qps": 0.0,
         } | changes  # fmt: skip
         body = encode(Heartbeat(**fields))  # type: ignore[arg-type]
-        yard.broker.publish([Outgoing(body=body, key="", exchange=topology.HEARTBEATS)]).result(10)
-    yard.until(Agent.objects.filter(agent_id="b", qps=3.5).exists)
+        harness.broker.publish([Outgoing(body=body, key="", exchange=topology.HEARTBEATS)]).result(
+            10
+        )
+    harness.until(Agent.objects.filter(agent_id="b", qps=3.5).exists)
 
 
 @pytest.mark.parametrize(
@@ -93,35 +95,37 @@ def test_a_heartbeat_with_strange_values_harms_no_other(
     ids=["nan", "infinity", "nul", "long", "large"],
 )
 def test_strange_settings_are_given_to_the_agents_or_refused(
-    yard: Yard, run: Run, settings: DownloaderSettings
+    harness: CenterHarness, run: Run, settings: DownloaderSettings
 ) -> None:
     """What the settings mean is the agents' to judge; the center neither hangs nor falls."""
-    yard.agent("a")
+    harness.agent("a")
     token = sign_run_token(config.SECRET_KEY, run.pk)
     message = Allocate(run=run.pk, token=token, reply_to=REPLY, settings=settings)
-    yard.send(topology.CENTER_CONTROL.name, message)
-    yard.until(lambda: yard.broker.depth(topology.CENTER_CONTROL.name).ready == 0)
+    harness.send(topology.CENTER_CONTROL.name, message)
+    harness.until(lambda: harness.broker.depth(topology.CENTER_CONTROL.name).ready == 0)
     other = make_run(state=RunState.RUNNING)
-    answers = [yard.allocate(other)]
+    answers = [harness.allocate(other)]
     while answers[-1].run != other.pk:
-        answer = yard.receive(REPLY)
+        answer = harness.receive(REPLY)
         assert isinstance(answer, Allocated)
         answers.append(answer)
     told = [answer for answer in answers if answer.run == run.pk]
-    assert told or yard.refused()
+    assert told or harness.refused()
 
 
 @pytest.mark.parametrize("sent_at", [float("nan"), float("inf"), float("-inf"), -1e308])
-def test_a_batch_sent_at_no_time_harms_nobody(yard: Yard, run: Run, sent_at: float) -> None:
-    queue = yard.agent("a")
-    yard.allocate(run)
-    assert isinstance(yard.receive(queue), AllocateDownloader)
-    yard.download(run, sent_at=sent_at)
+def test_a_batch_sent_at_no_time_harms_nobody(
+    harness: CenterHarness, run: Run, sent_at: float
+) -> None:
+    queue = harness.agent("a")
+    harness.allocate(run)
+    assert isinstance(harness.receive(queue), AllocateDownloader)
+    harness.download(run, sent_at=sent_at)
     other = make_run(state=RunState.RUNNING)
-    yard.allocate(other)
-    yard.download(other)
+    harness.allocate(other)
+    harness.download(other)
     runs = set()
     while other.pk not in runs:
-        message = yard.receive(queue)
+        message = harness.receive(queue)
         if isinstance(message, DownloadCommand):
             runs.add(message.run)

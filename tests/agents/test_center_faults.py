@@ -17,8 +17,8 @@ from apps.agents.models import Agent
 from apps.agents.services import register_agent
 from apps.jobs.models import Run
 from apps.jobs.states import RunState
+from tests.agents.center_harness import REPLY, CenterHarness
 from tests.agents.factories import make_allocation
-from tests.agents.yard import REPLY, Yard
 from tests.jobs.factories import make_run
 from tests.outages import tables_away
 from tests.plugins.measurements import Measured
@@ -55,19 +55,19 @@ def registration(number: int) -> Outgoing:
 @pytest.mark.fault
 @pytest.mark.covers("S1.46")
 def test_what_comes_while_the_database_is_away_is_done_when_it_is_back(
-    yard: Yard, measured: Measured
+    harness: CenterHarness, measured: Measured
 ) -> None:
     # More than the center may hold unacknowledged at once.
     sent = {f"a{number}" for number in range(120)}
     with tables_away(*TABLES):
-        yard.broker.publish([registration(number) for number in range(120)]).result(10)
+        harness.broker.publish([registration(number) for number in range(120)]).result(10)
         for _ in range(40):
-            yard.center.step()
+            harness.center.step()
     began = time.monotonic()
-    yard.until(Agent.objects.exists)
+    harness.until(Agent.objects.exists)
     back = time.monotonic() - began
-    yard.until(lambda: Agent.objects.count() == 120)
-    yard.until(lambda: yard.broker.depth(topology.CENTER_REGISTER.name).unacked <= 0)
+    harness.until(lambda: Agent.objects.count() == 120)
+    harness.until(lambda: harness.broker.depth(topology.CENTER_REGISTER.name).unacked <= 0)
     known = list(Agent.objects.values_list("agent_id", flat=True))
     lost = sent - set(known)
     measured(of=len(sent), lost=len(lost), twice=len(known) - len(set(known)), back_s=back)
@@ -76,111 +76,115 @@ def test_what_comes_while_the_database_is_away_is_done_when_it_is_back(
 
 @pytest.mark.fault
 def test_a_run_that_asks_for_agents_while_the_database_is_away_gets_them_later(
-    yard: Yard, run: Run
+    harness: CenterHarness, run: Run
 ) -> None:
-    yard.agent("a")
+    harness.agent("a")
     token = sign_run_token(settings.SECRET_KEY, run.pk)
     with tables_away(*TABLES):
-        yard.send(topology.CENTER_CONTROL.name, Allocate(run=run.pk, token=token, reply_to=REPLY))
+        harness.send(
+            topology.CENTER_CONTROL.name, Allocate(run=run.pk, token=token, reply_to=REPLY)
+        )
         for _ in range(10):
-            yard.center.step()
-    answer = yard.receive(REPLY)
+            harness.center.step()
+    answer = harness.receive(REPLY)
     assert answer.agents == ["a"]  # type: ignore[union-attr]
 
 
 @pytest.mark.fault
 def test_known_runs_are_served_while_the_database_is_away_and_others_are_told_why(
-    yard: Yard, run: Run
+    harness: CenterHarness, run: Run
 ) -> None:
-    queue = yard.agent("a")
-    yard.allocate(run)
-    assert isinstance(yard.receive(queue), AllocateDownloader)
+    queue = harness.agent("a")
+    harness.allocate(run)
+    assert isinstance(harness.receive(queue), AllocateDownloader)
     other = make_run(state=RunState.RUNNING)
     with tables_away(*TABLES):
-        yard.download(other)
-        answer = yard.receive(REPLY)
+        harness.download(other)
+        answer = harness.receive(REPLY)
         assert isinstance(answer, Skipped)
         assert "cannot look up" in answer.reason
         assert len(answer.items) == 20
-        yard.download(run)
-        command = yard.receive(queue)
+        harness.download(run)
+        command = harness.receive(queue)
         assert isinstance(command, DownloadCommand)
         assert len(command.items) == 20
     make_allocation(other, Agent.objects.get(agent_id="a"))
 
     def dispatched() -> bool:
-        yard.download(other)
-        return isinstance(yard.receive(queue), DownloadCommand)
+        harness.download(other)
+        return isinstance(harness.receive(queue), DownloadCommand)
 
-    yard.until(lambda: yard.center.clock.monotonic() > yard.center.runs._load_at)
-    yard.until(dispatched)
+    harness.until(lambda: harness.center.clock.monotonic() > harness.center.runs._load_at)
+    harness.until(dispatched)
 
 
 @pytest.mark.covers("S1.39", "S1.48")
 def test_what_another_center_allocates_or_releases_is_found_out(
-    yard: Yard, run: Run, monkeypatch: pytest.MonkeyPatch
+    harness: CenterHarness, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apps.agents.center.runs.LOAD_AGAIN_SECONDS", 0.0)
     monkeypatch.setattr("apps.agents.daemon.REFRESH_SECONDS", 0.0)
-    queue = yard.agent("a")
-    yard.download(run)
-    answer = yard.receive(REPLY)
+    queue = harness.agent("a")
+    harness.download(run)
+    answer = harness.receive(REPLY)
     assert isinstance(answer, Skipped)
     assert answer.reason == "no agents are allocated to the run"
     allocation = make_allocation(run, Agent.objects.get(agent_id="a"))
-    yard.download(run)
-    assert isinstance(yard.receive(queue), DownloadCommand)
-    later = yard.agent("b")
+    harness.download(run)
+    assert isinstance(harness.receive(queue), DownloadCommand)
+    later = harness.agent("b")
     register_agent(
         message=Register(agent="b", name="", boot="2", processors=1, total_memory_bytes=1),
         now=timezone.now(),
     )
     assert {agent.agent_id for agent in allocation.agents.all()} == {"a", "b"}
-    yard.until(lambda: set(yard.center.runs._entries[run.pk].agents) == {"a", "b"})
+    harness.until(lambda: set(harness.center.runs._entries[run.pk].agents) == {"a", "b"})
     assert later == "agent.b"
     allocation.released_at = timezone.now()
     allocation.save()
-    yard.until(lambda: yard.center.runs._entries[run.pk].agents == ())
+    harness.until(lambda: harness.center.runs._entries[run.pk].agents == ())
 
 
 @pytest.mark.fault
-def test_a_center_that_was_restarted_knows_at_once_who_is_alive(yard: Yard, run: Run) -> None:
-    queue = yard.agent("a")
-    yard.allocate(run)
-    assert isinstance(yard.receive(queue), AllocateDownloader)
-    yard.restart()
-    yard.download(run)
-    assert isinstance(yard.receive(queue), DownloadCommand)
+def test_a_center_that_was_restarted_knows_at_once_who_is_alive(
+    harness: CenterHarness, run: Run
+) -> None:
+    queue = harness.agent("a")
+    harness.allocate(run)
+    assert isinstance(harness.receive(queue), AllocateDownloader)
+    harness.restart()
+    harness.download(run)
+    assert isinstance(harness.receive(queue), DownloadCommand)
 
 
 @pytest.mark.fault
 @pytest.mark.parametrize("point", ["center.registered", "center.allocated"])
 def test_a_moments_defect_costs_no_message(
-    yard: Yard, run: Run, failpoint: pytest.MonkeyPatch, point: str
+    harness: CenterHarness, run: Run, failpoint: pytest.MonkeyPatch, point: str
 ) -> None:
     failpoints.configure({"FAILPOINTS": f"{point}=raise@1"})
-    queue = yard.agent("a")
-    assert yard.allocate(run).agents == ["a"]
-    assert isinstance(yard.receive(queue), AllocateDownloader)
+    queue = harness.agent("a")
+    assert harness.allocate(run).agents == ["a"]
+    assert isinstance(harness.receive(queue), AllocateDownloader)
 
 
 @pytest.mark.fault
 def test_a_defect_that_stays_makes_a_dead_letter_and_no_crash_loop(
-    yard: Yard, run: Run, failpoint: pytest.MonkeyPatch
+    harness: CenterHarness, run: Run, failpoint: pytest.MonkeyPatch
 ) -> None:
     failpoints.configure({"FAILPOINTS": "center.registered=raise"})
-    yard.broker.publish([registration(1)]).result(10)
-    assert yard.refused() == "FailpointError: center.registered"
+    harness.broker.publish([registration(1)]).result(10)
+    assert harness.refused() == "FailpointError: center.registered"
 
 
 @pytest.mark.fault
 def test_a_thread_that_dies_is_replaced_and_what_it_held_is_not_lost(
-    yard: Yard, run: Run, monkeypatch: pytest.MonkeyPatch
+    harness: CenterHarness, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = yard.agent("a")
-    yard.allocate(run)
-    assert isinstance(yard.receive(queue), AllocateDownloader)
-    subscription = yard.center.dispatcher._subscription
+    queue = harness.agent("a")
+    harness.allocate(run)
+    assert isinstance(harness.receive(queue), AllocateDownloader)
+    subscription = harness.center.dispatcher._subscription
     assert subscription is not None
     take, called = subscription.take, threading.Event()
 
@@ -192,63 +196,67 @@ def test_a_thread_that_dies_is_replaced_and_what_it_held_is_not_lost(
 
     monkeypatch.setattr(subscription, "take", fail)
     assert called.wait(10), "the thread still waits in the call before"
-    yard.download(run)
+    harness.download(run)
     with pytest.raises(CenterThreadDied, match="a defect"):
-        yard.until(lambda: False)
-    assert isinstance(yard.receive(queue), DownloadCommand)
+        harness.until(lambda: False)
+    assert isinstance(harness.receive(queue), DownloadCommand)
 
 
-def test_no_token_is_no_token(yard: Yard, run: Run) -> None:
-    yard.agent("a")
-    yard.allocate(run)
-    yard.download(run, token="")
-    assert "token" in yard.refused()
+def test_no_token_is_no_token(harness: CenterHarness, run: Run) -> None:
+    harness.agent("a")
+    harness.allocate(run)
+    harness.download(run, token="")
+    assert "token" in harness.refused()
 
 
 @pytest.mark.parametrize("reply_to", ["", "q" * 256])
-def test_an_answer_that_could_go_nowhere_is_refused(yard: Yard, run: Run, reply_to: str) -> None:
-    yard.agent("a")
-    yard.download(run, reply_to=reply_to)
-    assert "cannot name a queue" in yard.refused()
+def test_an_answer_that_could_go_nowhere_is_refused(
+    harness: CenterHarness, run: Run, reply_to: str
+) -> None:
+    harness.agent("a")
+    harness.download(run, reply_to=reply_to)
+    assert "cannot name a queue" in harness.refused()
     token = sign_run_token(settings.SECRET_KEY, run.pk)
     message = Allocate(run=run.pk, token=token, reply_to=reply_to)
-    yard.send(topology.CENTER_CONTROL.name, message)
-    assert "cannot name a queue" in yard.refused()
-    assert yard.allocate(run).agents == ["a"]
+    harness.send(topology.CENTER_CONTROL.name, message)
+    assert "cannot name a queue" in harness.refused()
+    assert harness.allocate(run).agents == ["a"]
 
 
 @pytest.mark.parametrize("agent", ["", "a/b", "a" * 65])
-def test_an_agent_without_a_usable_id_is_refused(yard: Yard, agent: str) -> None:
+def test_an_agent_without_a_usable_id_is_refused(harness: CenterHarness, agent: str) -> None:
     message = Register(agent=agent, name="", boot="1", processors=1, total_memory_bytes=1)
-    yard.send(topology.CENTER_REGISTER.name, message)
-    assert "is no id of an agent" in yard.refused()
+    harness.send(topology.CENTER_REGISTER.name, message)
+    assert "is no id of an agent" in harness.refused()
 
 
-def dispatched(yard: Yard, run: Run) -> RunEntry:
+def dispatched(harness: CenterHarness, run: Run) -> RunEntry:
     """What the center counts of a run, once it has dispatched 20 requests of it."""
-    runs = yard.center.runs
-    yard.download(run)
-    yard.until(lambda: run.pk in runs._entries)
+    runs = harness.center.runs
+    harness.download(run)
+    harness.until(lambda: run.pk in runs._entries)
     entry = runs._entries[run.pk]
-    yard.until(lambda: entry.counters["dispatched"] == 20)
+    harness.until(lambda: entry.counters["dispatched"] == 20)
     return entry
 
 
-def test_counters_of_a_run_that_was_forgotten_start_under_a_new_name(yard: Yard, run: Run) -> None:
-    yard.agent("a")
-    yard.allocate(run)
-    first = dispatched(yard, run)
-    yard.center.runs.drain_counters()
-    yard.center.runs.forget_idle(-1.0)
-    assert yard.center.runs.known() == []
-    assert dispatched(yard, run).incarnation != first.incarnation
+def test_counters_of_a_run_that_was_forgotten_start_under_a_new_name(
+    harness: CenterHarness, run: Run
+) -> None:
+    harness.agent("a")
+    harness.allocate(run)
+    first = dispatched(harness, run)
+    harness.center.runs.drain_counters()
+    harness.center.runs.forget_idle(-1.0)
+    assert harness.center.runs.known() == []
+    assert dispatched(harness, run).incarnation != first.incarnation
 
 
-def test_counters_that_did_not_arrive_are_reported_again(yard: Yard, run: Run) -> None:
-    runs = yard.center.runs
-    yard.agent("a")
-    yard.allocate(run)
-    entry = dispatched(yard, run)
+def test_counters_that_did_not_arrive_are_reported_again(harness: CenterHarness, run: Run) -> None:
+    runs = harness.center.runs
+    harness.agent("a")
+    harness.allocate(run)
+    entry = dispatched(harness, run)
     runs.drain_counters()
     assert runs.drain_counters() == []
     runs.report_again([CenterCounters(run=run.pk, boot=entry.incarnation, seq=entry.seq)])

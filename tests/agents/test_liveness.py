@@ -25,7 +25,7 @@ class Heard(Liveness):
         return super().is_alive(agent)
 
 
-class World:
+class LivenessHarness:
     """Agents and runs under a clock of the test's own."""
 
     def __init__(self, agents: int = 3) -> None:
@@ -59,70 +59,70 @@ def items(count: int, agent: str = "") -> list[RequestItem]:
 
 @pytest.mark.covers("S1.37", "S1.38")
 def test_an_agent_is_dropped_at_the_very_moment_it_counts_as_dead() -> None:
-    world = World()
-    world.clock.advance(5)
-    world.liveness.seen("a1")
-    world.clock.advance(AGENT_ALIVE_SECONDS - 5 - 0.001)
-    assert world.alive() == ("a0", "a1", "a2")
-    world.clock.advance(0.001)
-    assert world.alive() == ("a1",)
-    world.liveness.seen("a2")
-    assert world.alive() == ("a1", "a2")
-    world.clock.advance(AGENT_ALIVE_SECONDS)
-    assert world.alive() == ()
-    assert world.entry().why_nobody() == "none of the run's agents is alive"
+    harness = LivenessHarness()
+    harness.clock.advance(5)
+    harness.liveness.seen("a1")
+    harness.clock.advance(AGENT_ALIVE_SECONDS - 5 - 0.001)
+    assert harness.alive() == ("a0", "a1", "a2")
+    harness.clock.advance(0.001)
+    assert harness.alive() == ("a1",)
+    harness.liveness.seen("a2")
+    assert harness.alive() == ("a1", "a2")
+    harness.clock.advance(AGENT_ALIVE_SECONDS)
+    assert harness.alive() == ()
+    assert harness.entry().why_nobody() == "none of the run's agents is alive"
 
 
 @pytest.mark.covers("S1.59")
 def test_a_batch_costs_the_same_with_a_thousand_agents_and_runs() -> None:
-    world = World(agents=1000)
+    harness = LivenessHarness(agents=1000)
     for run in range(50):
-        world.alive(run)
-    world.liveness.asked = 0
+        harness.alive(run)
+    harness.liveness.asked = 0
     for _ in range(5):
-        world.clock.advance(2)
-        for agent in world.agents:
-            world.liveness.seen(agent)
+        harness.clock.advance(2)
+        for agent in harness.agents:
+            harness.liveness.seen(agent)
         for run in range(50):
-            assert len(world.alive(run)) == 1000
+            assert len(harness.alive(run)) == 1000
     # Once in 11 s somebody might have died unnoticed; 250 batches looked at no agent at all.
-    assert world.liveness.asked <= 1000
+    assert harness.liveness.asked <= 1000
 
 
 @pytest.mark.covers("S1.36", "S1.39")
 @pytest.mark.parametrize("policy", list(Policy))
 def test_requests_without_an_agent_go_to_all_of_the_runs_living_agents(policy: Policy) -> None:
-    world = World()
-    world.policy = policy
-    world.liveness.seen("stranger")
+    harness = LivenessHarness()
+    harness.policy = policy
+    harness.liveness.seen("stranger")
     groups: Groups = {}
-    assert assign(groups, world.entry(), "q", items(300), world.random) == {}
-    assert {agent for agent, _run, _reply_to in groups} == set(world.agents)
+    assert assign(groups, harness.entry(), "q", items(300), harness.random) == {}
+    assert {agent for agent, _run, _reply_to in groups} == set(harness.agents)
     assert sum(map(len, groups.values())) == 300
 
 
 @pytest.mark.parametrize(("requests", "sizes"), [(3, [3]), (8, [4, 4]), (20, [6, 7, 7])])
 def test_a_batch_leaves_in_few_messages_and_evenly(requests: int, sizes: list[int]) -> None:
-    world = World()
+    harness = LivenessHarness()
     groups: Groups = {}
-    assert assign(groups, world.entry(), "q", items(requests), world.random) == {}
+    assert assign(groups, harness.entry(), "q", items(requests), harness.random) == {}
     assert sorted(map(len, groups.values())) == sizes
     assert len({item.id for group in groups.values() for item in group}) == requests
 
 
 @pytest.mark.covers("S1.36", "S1.39", "S1.59")
 def test_a_chained_request_goes_to_its_agent_or_to_nobody() -> None:
-    world = World()
-    world.policy = Policy.CHAINED
-    world.liveness.seen("stranger")
+    harness = LivenessHarness()
+    harness.policy = Policy.CHAINED
+    harness.liveness.seen("stranger")
     groups: Groups = {}
-    assert assign(groups, world.entry(), "q", items(40, "a1"), world.random) == {}
+    assert assign(groups, harness.entry(), "q", items(40, "a1"), harness.random) == {}
     assert {agent for agent, _run, _reply_to in groups} == {"a1"}
-    lost = assign(groups, world.entry(), "q", items(2, "stranger"), world.random)
+    lost = assign(groups, harness.entry(), "q", items(2, "stranger"), harness.random)
     assert {reason: len(some) for reason, some in lost.items()} == {AGENT_GONE: 2}
-    world.clock.advance(AGENT_ALIVE_SECONDS)
-    world.liveness.seen("a0")
-    lost = assign(groups, world.entry(), "q", items(3, "a1") + items(1), world.random)
+    harness.clock.advance(AGENT_ALIVE_SECONDS)
+    harness.liveness.seen("a0")
+    lost = assign(groups, harness.entry(), "q", items(3, "a1") + items(1), harness.random)
     assert {reason: len(some) for reason, some in lost.items()} == {AGENT_GONE: 3}
     assert len(groups["a0", 1, "q"]) == 1
 
@@ -130,8 +130,8 @@ def test_a_chained_request_goes_to_its_agent_or_to_nobody() -> None:
 @pytest.mark.covers("S1.36")
 @pytest.mark.parametrize("policy", [Policy.RANDOM, Policy.FIXED])
 def test_other_policies_do_not_care_for_a_requests_agent(policy: Policy) -> None:
-    world = World()
-    world.policy = policy
+    harness = LivenessHarness()
+    harness.policy = policy
     groups: Groups = {}
-    assert assign(groups, world.entry(), "q", items(300, "a1"), world.random) == {}
+    assert assign(groups, harness.entry(), "q", items(300, "a1"), harness.random) == {}
     assert len(groups) == 3

@@ -22,7 +22,7 @@ def test_switched_off_agents_drain_and_cookies_are_sealed_and_back_again(tmp_pat
         "PYTHONPATH": f"{ROOT}:{ROOT / 'platform'}",
     }
     done = subprocess.run(
-        [sys.executable, "-m", "tests.agents.old_rows"],
+        [sys.executable, "-m", "tests.agents.migration_rows"],
         env=os.environ | settings,
         cwd=ROOT,
         capture_output=True,

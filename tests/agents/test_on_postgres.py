@@ -8,7 +8,13 @@ import pytest
 
 from tests.postgres_rerun import WHOLE_FILES, run_again
 
-AGAIN = ("test_choosing", "test_history", "test_migrations", "test_services", "test_switching")
+AGAIN = (
+    "test_agent_selection",
+    "test_history",
+    "test_migrations",
+    "test_mode_changes",
+    "test_services",
+)
 
 
 @WHOLE_FILES

@@ -19,7 +19,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 
-from tests.datasets.faults.yard import REJECTED_EVERY, Yard
+from tests.datasets.faults.writer_processes import REJECTED_EVERY, WriterProcesses
 from tests.plugins.s3_server import Bucket
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 from tools.requirement_marks import ROOT
@@ -103,10 +103,12 @@ class Spark:
 
 
 class Place:
-    """A yard, and the ways of others to its tables."""
+    """Writers, and the ways of other programs to their tables."""
 
-    def __init__(self, yard: Yard, database: str, jdbc: str, bucket: Bucket | None) -> None:
-        self.yard = yard
+    def __init__(
+        self, writers: WriterProcesses, database: str, jdbc: str, bucket: Bucket | None
+    ) -> None:
+        self.writers = writers
         self.is_bucket = bucket is not None
         access: dict[str, str] = {}
         settings = {
@@ -194,10 +196,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             database = database.replace("postgresql://", "postgresql+psycopg://")
         else:
             environment = {"BROKER_URL": f"sqlite:///{tmp_path / 'broker.sqlite3'}"}
-            file = tmp_path / "yard" / "data" / "crawlyard.sqlite3"
+            file = tmp_path / "writers" / "data" / "crawlyard.sqlite3"
             jdbc, database = f"jdbc:sqlite:{file}", f"sqlite:///{file}"
-        yard = stack.enter_context(closing(Yard(tmp_path / "yard", ITEMS, **environment)))
-        place = Place(yard, database, jdbc, bucket)
+        writers = stack.enter_context(
+            closing(WriterProcesses(tmp_path / "writers", ITEMS, **environment))
+        )
+        place = Place(writers, database, jdbc, bucket)
         with closing(place.catalog):
             yield place
 
@@ -217,20 +221,20 @@ def by_duckdb(place: Place, table: str) -> list[Any]:
     return list(found)
 
 
-def expected(yard: Yard, last: int) -> list[Any]:
+def expected(writers: WriterProcesses, last: int) -> list[Any]:
     """Return what ``_COUNTS`` returns of a table with the items up to a number."""
     kept = [n for n in range(1, last + 1) if n % REJECTED_EVERY]
     return [len(kept), len(kept), sum(kept), sum(n / 4 >= 100 for n in kept)]
 
 
 def test_spark_counts_the_same_whatever_a_compaction_does(place: Place, tmp_path: Path) -> None:
-    yard = place.yard
-    half, whole = expected(yard, yard.each // 2), expected(yard, yard.each)
-    yard.send(1, yard.each // 2)
-    yard.start("first")
-    yard.until(lambda: yard.left() == 0 and yard.are_compacted())
-    yard.stop("first")
-    tables = {run: found["table"] for run, found in yard.read().items()}
+    writers = place.writers
+    half, whole = expected(writers, writers.each // 2), expected(writers, writers.each)
+    writers.send(1, writers.each // 2)
+    writers.start("first")
+    writers.until(lambda: writers.left() == 0 and writers.are_compacted())
+    writers.stop("first")
+    tables = {run: found["table"] for run, found in writers.read().items()}
     with closing(Spark(place.settings, tmp_path / "spark.log")) as spark:
 
         def counts() -> dict[str, Any]:
@@ -244,27 +248,27 @@ def test_spark_counts_the_same_whatever_a_compaction_does(place: Place, tmp_path
         for run, table in tables.items():
             assert spark(_OF_RUN.format(table=table, run=run)) == [[half[0]]]
             assert spark(_OF_RUN.format(table=table, run=0)) == [[0]]
-        yard.send(yard.each // 2 + 1)
+        writers.send(writers.each // 2 + 1)
         # While one goes on, and after it was killed.
-        yard.start("frozen", "datasets.compaction_written=stop:300@1")
-        yard.daemons.until_frozen("frozen")
+        writers.start("frozen", "datasets.compaction_written=stop:300@1")
+        writers.daemons.until_frozen("frozen")
         assert counts() == dict.fromkeys(tables.values(), half)
-        yard.daemons.stop("frozen", 9)
+        writers.daemons.stop("frozen", 9)
         assert counts() == dict.fromkeys(tables.values(), half)
         # Killed between its commit and its entry in the manifest.
-        yard.until_killed("datasets.compaction_committed=kill@1")
+        writers.until_killed("datasets.compaction_committed=kill@1")
         assert sorted(map(tuple, counts().values())) != [tuple(half)] * len(tables)
-        yard.start("last")
+        writers.start("last")
         looks = 0
-        while not (yard.left() == 0 and yard.are_compacted()):
+        while not (writers.left() == 0 and writers.are_compacted()):
             for table in tables.values():
                 ((rows, distinct, *_sums),) = spark(_COUNTS.format(table=f"crawlyard.{table}"))
                 assert half[0] <= rows == distinct <= whole[0]
                 looks += 1
         assert looks
-        yard.until_settled()
+        writers.until_settled()
         assert counts() == dict.fromkeys(tables.values(), whole)
-        yard.check_accounts()
+        writers.check_accounts()
     if not place.is_bucket:
         # In a bucket it needs one more extension.
         assert {table: by_duckdb(place, table) for table in tables.values()} == dict.fromkeys(

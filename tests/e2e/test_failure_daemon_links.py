@@ -19,7 +19,7 @@ import pytest
 
 from tests.alerts.servers import Server, json_reply, serving
 from tests.crawlyard.test_celery import account
-from tests.jobs.runner_processes import WAITS, Yard
+from tests.jobs.runner_processes import WAITS, RunnerHarness
 from tests.plugins.long_tests import FULL_FAULTS
 from tests.plugins.measurements import Measured
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
@@ -79,9 +79,9 @@ stop_deferring(30)
 
 @dataclass
 class Place:
-    """The daemons behind their proxies; whoever looks, and the yard's clerk, goes past them."""
+    """The daemons behind their proxies; the test's own queries bypass them."""
 
-    yard: Yard
+    harness: RunnerHarness
     proxies: dict[str, Proxy]
     database: psycopg.Connection[Any]
     hook: Server
@@ -93,11 +93,11 @@ class Place:
         """Break the links, and let them be again when all has happened; the id of the run."""
         proxies = [self.proxies[each] for each in links]
         script = TROUBLE.format(now=now.isoformat(), name=name)
-        process = self.yard.daemons.start("trouble", "shell", "-v0", "-c", script)
+        process = self.harness.daemons.start("trouble", "shell", "-v0", "-c", script)
         began = time.monotonic()
         for proxy in proxies:
             proxy.freeze(frozen=how == "blackhole")
-        run = self.yard.start(WAITS)
+        run = self.harness.start(WAITS)
         while process.poll() is None or time.monotonic() < began + BROKEN_SECONDS:
             assert time.monotonic() < began + 60
             for proxy in proxies if how == "reset" else ():
@@ -105,7 +105,7 @@ class Place:
             time.sleep(CUT_EVERY_SECONDS)
         for proxy in proxies:
             proxy.freeze(frozen=False)
-        assert process.returncode == 0, self.yard.daemons.log("trouble")
+        assert process.returncode == 0, self.harness.daemons.log("trouble")
         return run
 
     def is_planned(self, name: str) -> bool:
@@ -142,25 +142,25 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             proxies[name] = stack.enter_context(Proxy(*behind))
         hook = stack.enter_context(serving(lambda _asked: json_reply()))
         database = stack.enter_context(psycopg.connect(urls["database"], autocommit=True))
-        yard = Yard(
+        harness = RunnerHarness(
             tmp_path_factory.mktemp("links"),
             DATABASE_URL=urls["database"],
             BROKER_URL=urls["broker"],
             ALERTS_ALLOWED_NETWORKS="127.0.0.0/8",
         )
-        stack.callback(yard.end)
-        yard.daemons.manage("shell", "-v0", "-c", RULES.format(url=f"{hook.url}/hook"))
+        stack.callback(harness.end)
+        harness.daemons.manage("shell", "-v0", "-c", RULES.format(url=f"{hook.url}/hook"))
         for name, arguments in DAEMONS.items():
-            yard.daemons.own[name] = {
+            harness.daemons.own[name] = {
                 "DATABASE_URL": proxies["database"].address(urls["database"]),
                 "BROKER_URL": proxies["broker"].address(urls["broker"]),
             }
-            yard.daemons.start(name, *arguments)
-        found = Place(yard, proxies, database, hook)
+            harness.daemons.start(name, *arguments)
+        found = Place(harness, proxies, database, hook)
         kinds = ("runner", "worker", "beat", "monitor")
         running = "SELECT 1 FROM runtime_daemon WHERE kind = %s AND state = 'running'"
         for kind in kinds:
-            yard.until(lambda kind=kind: found.rows(running, kind), f"a {kind}")
+            harness.until(lambda kind=kind: found.rows(running, kind), f"a {kind}")
         yield found
 
 
@@ -172,21 +172,21 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 def test_broken_links_cost_no_run_no_planned_time_and_no_incident(
     place: Place, links: tuple[str, ...], how: str, measured: Measured
 ) -> None:
-    yard, name = place.yard, f"{how}.{'-'.join(links)}"
+    harness, name = place.harness, f"{how}.{'-'.join(links)}"
     now = datetime.now(UTC)
     run = place.make_trouble(links, how, name, now)
     back_at = time.monotonic()
-    yard.until_state(run, "running")
+    harness.until_state(run, "running")
     back_s = time.monotonic() - back_at
-    yard.until(lambda: yard.starts(run), "its first words", run)
-    yard.let_go(run)
-    look = yard.until_state(run, "exited", "failed", "lost", "cancelled")
-    measured(**yard.counted(run), back_s=back_s)
-    assert (look["state"], yard.starts(run)) == ("exited", 1), look
-    yard.until(lambda: place.is_planned(name), "the job is planned")
+    harness.until(lambda: harness.starts(run), "its first words", run)
+    harness.let_go(run)
+    look = harness.until_state(run, "exited", "failed", "lost", "cancelled")
+    measured(**harness.counted(run), back_s=back_s)
+    assert (look["state"], harness.starts(run)) == ("exited", 1), look
+    harness.until(lambda: place.is_planned(name), "the job is planned")
     check_planned(place, name, now, measured)
     told = [("opened", "sent")]
-    yard.until(lambda: [row[1:] for row in place.notices(name)] == told, "somebody is told")
+    harness.until(lambda: [row[1:] for row in place.notices(name)] == told, "somebody is told")
     heard = [
         each.headers["webhook-id"]
         for each in place.hook.heard
@@ -196,7 +196,7 @@ def test_broken_links_cost_no_run_no_planned_time_and_no_incident(
     assert len({*heard}) == 1, "a receiver can tell a repetition"
     assert len(place.notices(name)) == 1
     for each in DAEMONS:
-        assert yard.daemons.processes[each].poll() is None, yard.daemons.log(each)
+        assert harness.daemons.processes[each].poll() is None, harness.daemons.log(each)
 
 
 def check_planned(place: Place, name: str, now: datetime, measured: Measured) -> None:

@@ -14,7 +14,7 @@ from tests.e2e.helper_process import Clerk
 PATIENCE_SECONDS = 90.0
 
 
-class Yard:
+class RunnerHarness:
     """One installation in a folder of its own."""
 
     def __init__(self, folder: Path, image: str = "", **environment: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import docker
 import pytest
 
-from tests.jobs.runner_processes import ROOT, WAITS, Yard
+from tests.jobs.runner_processes import ROOT, WAITS, RunnerHarness
 from tests.plugins.measurements import Measured
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
@@ -35,22 +35,22 @@ OF_DOCKER = pytest.param(
     "docker", marks=[pytest.mark.docker, pytest.mark.long("the same with processes")]
 )
 in_docker = pytest.mark.parametrize(
-    "yard", [pytest.param("docker", marks=pytest.mark.docker)], indirect=True
+    "harness", [pytest.param("docker", marks=pytest.mark.docker)], indirect=True
 )
 
 
 @pytest.fixture(scope="module", params=["process", OF_DOCKER])
-def yard(
+def harness(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Yard]:
+) -> Iterator[RunnerHarness]:
     image = ""
     if request.param == "docker":
         client: docker.DockerClient = request.getfixturevalue("docker_engine")
         image = str(client.images.get(request.getfixturevalue("base_image")).id)
-    yard = Yard(tmp_path_factory.mktemp(request.param), image)
-    yield yard
-    installation = yard.ask("installation") if image else ""
-    yard.end()
+    harness = RunnerHarness(tmp_path_factory.mktemp(request.param), image)
+    yield harness
+    installation = harness.ask("installation") if image else ""
+    harness.end()
     if image:
         label = f"crawlyard.installation={installation}"
         for container in client.containers.list(all=True, filters={"label": label}):
@@ -58,10 +58,10 @@ def yard(
 
 
 @pytest.fixture(autouse=True)
-def no_runner_is_left(yard: Yard) -> Iterator[None]:
+def no_runner_is_left(harness: RunnerHarness) -> Iterator[None]:
     yield
-    for name in list(yard.daemons.processes):
-        yard.kill_runner(name)
+    for name in list(harness.daemons.processes):
+        harness.kill_runner(name)
 
 
 def test_every_failpoint_is_tried() -> None:
@@ -91,95 +91,97 @@ STARTS = (
 @pytest.mark.covers("S1.13")
 @pytest.mark.parametrize("point", STARTS)
 def test_a_runner_killed_around_a_start_starts_the_run_exactly_once(
-    yard: Yard, point: str, measured: Measured
+    harness: RunnerHarness, point: str, measured: Measured
 ) -> None:
-    starts_once(yard, point, measured)
+    starts_once(harness, point, measured)
 
 
 @in_docker
 @pytest.mark.covers("S1.13")
 @pytest.mark.parametrize("point", sorted(CONTAINER_POINTS))
 def test_a_runner_killed_over_a_container_starts_it_exactly_once(
-    yard: Yard, point: str, measured: Measured
+    harness: RunnerHarness, point: str, measured: Measured
 ) -> None:
-    starts_once(yard, point, measured)
+    starts_once(harness, point, measured)
 
 
-def starts_once(yard: Yard, point: str, measured: Measured) -> None:
-    yard.start_runner(failpoints=f"{point}=kill@1")
+def starts_once(harness: RunnerHarness, point: str, measured: Measured) -> None:
+    harness.start_runner(failpoints=f"{point}=kill@1")
     if point == "jobs.placed":
         # It looks for waiting runs when there are none, too.
-        yard.until_killed()
-        run = yard.start(WAITS)
-        yard.start_runner(failpoints=f"{point}=kill@1")
+        harness.until_killed()
+        run = harness.start(WAITS)
+        harness.start_runner(failpoints=f"{point}=kill@1")
     else:
-        run = yard.start(WAITS)
-    yard.until_killed()
-    yard.start_runner()
+        run = harness.start(WAITS)
+    harness.until_killed()
+    harness.start_runner()
     back_at = time.monotonic()
-    yard.until_state(run, "running")
+    harness.until_state(run, "running")
     back_s = time.monotonic() - back_at
-    yard.until(lambda: yard.starts(run), "its first words", run)
-    yard.let_go(run)
-    look = yard.until_state(run, "exited", "failed", "lost", "cancelled")
-    measured(**yard.counted(run), back_s=back_s)
+    harness.until(lambda: harness.starts(run), "its first words", run)
+    harness.let_go(run)
+    look = harness.until_state(run, "exited", "failed", "lost", "cancelled")
+    measured(**harness.counted(run), back_s=back_s)
     assert (look["state"], look["exit_code"] or 0) == ("exited", 0), look
-    assert yard.starts(run) == 1
+    assert harness.starts(run) == 1
     taken_over = [text for text in notes(look) if "taken over by the runner of one" in text]
     assert bool(taken_over) is (point in NOTED), look["moves"]
 
 
-def test_a_runner_killed_when_it_has_seen_the_end_still_tells_it(yard: Yard) -> None:
-    yard.start_runner(failpoints="jobs.exit_seen=kill@1")
-    run = yard.start(WAITS)
-    yard.until_state(run, "running")
-    yard.let_go(run)
-    yard.until_killed()
-    yard.start_runner()
-    look = yard.until_state(run, "exited", "failed", "lost", "cancelled")
-    assert (look["state"], look["exit_code"], yard.starts(run)) == ("exited", 0, 1), look
+def test_a_runner_killed_when_it_has_seen_the_end_still_tells_it(harness: RunnerHarness) -> None:
+    harness.start_runner(failpoints="jobs.exit_seen=kill@1")
+    run = harness.start(WAITS)
+    harness.until_state(run, "running")
+    harness.let_go(run)
+    harness.until_killed()
+    harness.start_runner()
+    look = harness.until_state(run, "exited", "failed", "lost", "cancelled")
+    assert (look["state"], look["exit_code"], harness.starts(run)) == ("exited", 0, 1), look
     assert notes(look), "the next runner says that it found the end"
 
 
 @pytest.mark.parametrize("point", ["jobs.before_restart", "jobs.restarted"])
 def test_a_runner_killed_in_the_middle_of_a_restart_completes_it(
-    yard: Yard, point: str, measured: Measured
+    harness: RunnerHarness, point: str, measured: Measured
 ) -> None:
-    yard.start_runner(failpoints=f"{point}=kill@1")
-    run = yard.start(WAITS)
-    first = yard.until_state(run, "running")["boot"]
-    yard.until(lambda: yard.starts(run) == 1, "its first words", run)
-    yard.ask("ask", run=run, action="restart")
+    harness.start_runner(failpoints=f"{point}=kill@1")
+    run = harness.start(WAITS)
+    first = harness.until_state(run, "running")["boot"]
+    harness.until(lambda: harness.starts(run) == 1, "its first words", run)
+    harness.ask("ask", run=run, action="restart")
     # It listens to no messages: after two seconds it is signalled.
-    yard.until_killed()
-    yard.start_runner()
+    harness.until_killed()
+    harness.start_runner()
     back_at = time.monotonic()
-    yard.until(lambda: yard.starts(run) == 2, "its second start", run)
+    harness.until(lambda: harness.starts(run) == 2, "its second start", run)
     back_s = time.monotonic() - back_at
-    second = yard.until_state(run, "running")["boot"]
+    second = harness.until_state(run, "running")["boot"]
     assert second != first
-    yard.let_go(run)
-    look = yard.until_state(run, "exited", "failed", "lost", "cancelled")
-    measured(**yard.counted(run, wanted=2), back_s=back_s)
-    assert (look["state"], yard.starts(run)) == ("exited", 2), look
+    harness.let_go(run)
+    look = harness.until_state(run, "exited", "failed", "lost", "cancelled")
+    measured(**harness.counted(run, wanted=2), back_s=back_s)
+    assert (look["state"], harness.starts(run)) == ("exited", 2), look
     assert notes(look)
 
 
-def test_a_runner_killed_before_it_acknowledges_an_answer_takes_it_once(yard: Yard) -> None:
-    yard.start_runner(failpoints="jobs.acknowledged=kill@1")
-    run = yard.start(WAITS)
-    yard.until_state(run, "running")
-    command = yard.ask("ask", run=run, action="pause")
-    yard.ask("garble", body="no answer at all")
-    yard.ask("answer", run=run, command=command, action="pause", times=2)
-    yard.until_killed()
-    yard.start_runner()
-    yard.until_state(run, "paused")
-    command = yard.ask("ask", run=run, action="resume")
-    yard.ask("answer", run=run, command=command, action="resume")
-    yard.until_state(run, "running")
-    yard.let_go(run)
-    look = yard.until_state(run, "exited", "failed", "lost", "cancelled")
+def test_a_runner_killed_before_it_acknowledges_an_answer_takes_it_once(
+    harness: RunnerHarness,
+) -> None:
+    harness.start_runner(failpoints="jobs.acknowledged=kill@1")
+    run = harness.start(WAITS)
+    harness.until_state(run, "running")
+    command = harness.ask("ask", run=run, action="pause")
+    harness.ask("garble", body="no answer at all")
+    harness.ask("answer", run=run, command=command, action="pause", times=2)
+    harness.until_killed()
+    harness.start_runner()
+    harness.until_state(run, "paused")
+    command = harness.ask("ask", run=run, action="resume")
+    harness.ask("answer", run=run, command=command, action="resume")
+    harness.until_state(run, "running")
+    harness.let_go(run)
+    look = harness.until_state(run, "exited", "failed", "lost", "cancelled")
     states = [after for before, after, _reason in look["moves"] if before != after]
     assert states == [
         "queued",
@@ -198,13 +200,13 @@ AFTER_THE_START = ("jobs.exit_seen", "jobs.before_restart", "jobs.restarted", "j
 
 
 @pytest.mark.long("killed there")
-@pytest.mark.parametrize("yard", ["process"], indirect=True)
+@pytest.mark.parametrize("harness", ["process"], indirect=True)
 @OTHERWISE
 @pytest.mark.parametrize("point", [*STARTS, *AFTER_THE_START])
 def test_a_runner_frozen_or_failing_starts_the_run_as_often_as_asked(
-    yard: Yard, point: str, action: str, measured: Measured
+    harness: RunnerHarness, point: str, action: str, measured: Measured
 ) -> None:
-    lives_on(yard, point, action, measured)
+    lives_on(harness, point, action, measured)
 
 
 @in_docker
@@ -212,86 +214,88 @@ def test_a_runner_frozen_or_failing_starts_the_run_as_often_as_asked(
 @OTHERWISE
 @pytest.mark.parametrize("point", sorted(CONTAINER_POINTS))
 def test_a_runner_frozen_or_failing_over_a_container_starts_it_once(
-    yard: Yard, point: str, action: str, measured: Measured
+    harness: RunnerHarness, point: str, action: str, measured: Measured
 ) -> None:
-    lives_on(yard, point, action, measured)
+    lives_on(harness, point, action, measured)
 
 
-def lives_on(yard: Yard, point: str, action: str, measured: Measured) -> None:
+def lives_on(harness: RunnerHarness, point: str, action: str, measured: Measured) -> None:
     """From the start of a run to its end, with what leads to the failpoint in between."""
     failpoint = f"{point}={action}@1"
-    yard.start_runner(failpoints=failpoint)
-    run = yard.start(WAITS)
+    harness.start_runner(failpoints=failpoint)
+    run = harness.start(WAITS)
     if point not in AFTER_THE_START:
-        yard.daemons.until_met("one", failpoint)
-    yard.until_state(run, "running")
-    yard.until(lambda: yard.starts(run), "its first words", run)
+        harness.daemons.until_met("one", failpoint)
+    harness.until_state(run, "running")
+    harness.until(lambda: harness.starts(run), "its first words", run)
     wanted = 1
     if point in ("jobs.before_restart", "jobs.restarted"):
         wanted = 2
-        yard.ask("ask", run=run, action="restart")
-        yard.daemons.until_met("one", failpoint)
-        yard.until(lambda: yard.starts(run) == wanted, "its second start", run)
-        yard.until_state(run, "running")
+        harness.ask("ask", run=run, action="restart")
+        harness.daemons.until_met("one", failpoint)
+        harness.until(lambda: harness.starts(run) == wanted, "its second start", run)
+        harness.until_state(run, "running")
     elif point == "jobs.acknowledged":
-        command = yard.ask("ask", run=run, action="pause")
-        yard.ask("answer", run=run, command=command, action="pause", times=2)
-        yard.daemons.until_met("one", failpoint)
-        yard.until_state(run, "paused")
-        command = yard.ask("ask", run=run, action="resume")
-        yard.ask("answer", run=run, command=command, action="resume")
-        yard.until_state(run, "running")
-    yard.let_go(run)
+        command = harness.ask("ask", run=run, action="pause")
+        harness.ask("answer", run=run, command=command, action="pause", times=2)
+        harness.daemons.until_met("one", failpoint)
+        harness.until_state(run, "paused")
+        command = harness.ask("ask", run=run, action="resume")
+        harness.ask("answer", run=run, command=command, action="resume")
+        harness.until_state(run, "running")
+    harness.let_go(run)
     if point == "jobs.exit_seen":
-        yard.daemons.until_met("one", failpoint)
-    look = yard.until_state(run, "exited", "failed", "lost", "cancelled")
-    measured(**yard.counted(run, wanted=wanted))
-    assert (look["state"], yard.starts(run)) == ("exited", wanted), look
+        harness.daemons.until_met("one", failpoint)
+    look = harness.until_state(run, "exited", "failed", "lost", "cancelled")
+    measured(**harness.counted(run, wanted=wanted))
+    assert (look["state"], harness.starts(run)) == ("exited", wanted), look
 
 
 @pytest.mark.covers("S1.55")
-def test_a_frozen_run_goes_on_under_the_next_runner(yard: Yard, measured: Measured) -> None:
-    yard.start_runner()
-    run = yard.start(WAITS)
-    yard.until_state(run, "running")
-    yard.ask("ask", run=run, action="freeze")
-    yard.until_state(run, "paused")
-    yard.kill_runner()
-    yard.let_go(run)
-    yard.start_runner()
+def test_a_frozen_run_goes_on_under_the_next_runner(
+    harness: RunnerHarness, measured: Measured
+) -> None:
+    harness.start_runner()
+    run = harness.start(WAITS)
+    harness.until_state(run, "running")
+    harness.ask("ask", run=run, action="freeze")
+    harness.until_state(run, "paused")
+    harness.kill_runner()
+    harness.let_go(run)
+    harness.start_runner()
     back_at = time.monotonic()
-    yard.until(lambda: notes(yard.look(run)), "the take-over", run)
+    harness.until(lambda: notes(harness.look(run)), "the take-over", run)
     back_s = time.monotonic() - back_at
-    assert yard.look(run)["state"] == "paused"
-    yard.ask("ask", run=run, action="thaw")
-    look = yard.until_state(run, "exited", "failed", "lost", "cancelled")
-    measured(**yard.counted(run), back_s=back_s)
-    assert (look["state"], yard.starts(run)) == ("exited", 1), look
+    assert harness.look(run)["state"] == "paused"
+    harness.ask("ask", run=run, action="thaw")
+    look = harness.until_state(run, "exited", "failed", "lost", "cancelled")
+    measured(**harness.counted(run), back_s=back_s)
+    assert (look["state"], harness.starts(run)) == ("exited", 1), look
 
 
 @pytest.mark.covers("S1.55")
-def test_a_run_beyond_its_time_is_stopped_and_has_failed(yard: Yard) -> None:
-    yard.start_runner()
-    run = yard.start(WAITS, max_run_seconds=1)
-    look = yard.until_state(run, "exited", "failed", "lost", "cancelled")
+def test_a_run_beyond_its_time_is_stopped_and_has_failed(harness: RunnerHarness) -> None:
+    harness.start_runner()
+    run = harness.start(WAITS, max_run_seconds=1)
+    look = harness.until_state(run, "exited", "failed", "lost", "cancelled")
     assert (look["state"], look["reason"]) == ("failed", "time limit of 1 s")
 
 
 def test_a_web_process_killed_before_the_wake_up_loses_no_run(
-    yard: Yard, measured: Measured
+    harness: RunnerHarness, measured: Measured
 ) -> None:
-    yard.start_runner()
-    yard.until(lambda: yard.ask("hosts"), "the host")
+    harness.start_runner()
+    harness.until(lambda: harness.ask("hosts"), "the host")
     script = (
         "import django; django.setup()\n"
         "from tests.jobs.helper_process import start\n"
-        f"start(command=['python3', '-c', {WAITS!r}], image={yard.image!r})\n"
+        f"start(command=['python3', '-c', {WAITS!r}], image={harness.image!r})\n"
         "import time; time.sleep(60)\n"
     )
     web = subprocess.run(
         [sys.executable, "-c", script],
         env={
-            **yard.daemons.environment,
+            **harness.daemons.environment,
             "DJANGO_SETTINGS_MODULE": "crawlyard.settings.base",
             "FAILPOINTS": "outbox.before_publish=kill@1",
         },
@@ -301,11 +305,11 @@ def test_a_web_process_killed_before_the_wake_up_loses_no_run(
         check=False,
     )
     assert web.returncode == -9, web.stderr
-    run = yard.ask("newest")
+    run = harness.ask("newest")
     back_at = time.monotonic()
-    yard.until_state(run, "running")
+    harness.until_state(run, "running")
     back_s = time.monotonic() - back_at
-    yard.let_go(run)
-    yard.until_state(run, "exited")
-    measured(**yard.counted(run), back_s=back_s)
-    assert yard.starts(run) == 1
+    harness.let_go(run)
+    harness.until_state(run, "exited")
+    measured(**harness.counted(run), back_s=back_s)
+    assert harness.starts(run) == 1

@@ -1,3 +1,3 @@
 """What the tests of builds share."""
 
-from tests.projects.docker_builds import yard  # noqa: F401
+from tests.projects.docker_builds import harness  # noqa: F401

@@ -25,7 +25,7 @@ TAG = "prod/news/1.0"
 PATIENCE_SECONDS = 120.0
 
 
-class Yard:
+class BuildHarness:
     """Runs builds and keeps what they told."""
 
     def __init__(self, folder: Path, git_server: GitServer, client: Any, base: str) -> None:
@@ -137,10 +137,10 @@ class Yard:
 
 
 @pytest.fixture
-def yard(
+def harness(
     tmp_path: Path, git_server: GitServer, docker_engine: docker.DockerClient, base_image: str
-) -> Iterator[Yard]:
-    made = Yard(tmp_path, git_server, docker_engine, base_image)
+) -> Iterator[BuildHarness]:
+    made = BuildHarness(tmp_path, git_server, docker_engine, base_image)
     yield made
     for digest, _build in made.engine.nameless():
         made.engine.remove(digest)

@@ -70,7 +70,7 @@ print("ANSWER" + str(lost))
 """
 
 
-class Yard:
+class WorkerHarness:
     """An installation of its own with build workers, a git repository and the local engine."""
 
     def __init__(
@@ -195,29 +195,29 @@ class Yard:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_over(yard: Yard) -> Iterator[None]:
+def nothing_left_over(harness: WorkerHarness) -> Iterator[None]:
     """A test that failed leaves no worker and no build to the next one."""
     yield
-    for name in list(yard.daemons.processes):
-        yard.kill(name)
-    yard.ask(FORGET)
+    for name in list(harness.daemons.processes):
+        harness.kill(name)
+    harness.ask(FORGET)
 
 
 @pytest.fixture(scope="module")
-def yard(
+def harness(
     tmp_path_factory: pytest.TempPathFactory,
     git_server: GitServer,
     docker_engine: docker.DockerClient,
     base_image: str,
-) -> Iterator[Yard]:
-    made = Yard(tmp_path_factory.mktemp("builds"), git_server, docker_engine, base_image)
+) -> Iterator[WorkerHarness]:
+    made = WorkerHarness(tmp_path_factory.mktemp("builds"), git_server, docker_engine, base_image)
     yield made
     made.end()
 
 
-def logged(yard: Yard, stream: str, last: str) -> list[str]:
+def logged(harness: WorkerHarness, stream: str, last: str) -> list[str]:
     """The lines in the queue of logs, once ``last`` is among them."""
-    broker = connect(f"sqlite:///{yard.daemons.folder / 'data' / 'broker.sqlite3'}", name="test")
+    broker = connect(f"sqlite:///{harness.daemons.folder / 'data' / 'broker.sqlite3'}", name="test")
     deadline = time.monotonic() + PATIENCE_SECONDS
     found: dict[int, str] = {}
     try:
@@ -238,45 +238,47 @@ def logged(yard: Yard, stream: str, last: str) -> list[str]:
 
 
 @pytest.mark.covers("S1.4")
-def test_a_queued_build_becomes_an_image_with_its_log(yard: Yard) -> None:
-    name = yard.worker()
-    number = yard.queue("prod/first/1.0", f"RUN echo good day; echo {yard.git_server.password}")
-    found = yard.until("prod/first/1.0", "succeeded")
+def test_a_queued_build_becomes_an_image_with_its_log(harness: WorkerHarness) -> None:
+    name = harness.worker()
+    number = harness.queue(
+        "prod/first/1.0", f"RUN echo good day; echo {harness.git_server.password}"
+    )
+    found = harness.until("prod/first/1.0", "succeeded")
     (build,), (image,) = found["builds"], found["images"]
     steps = json.loads(build["steps"])
     assert [each["step"] for each in steps] == [
         *("clone", "prepare", "build", "check", "describe", "store")
     ]
     assert all(each["ended_at"] for each in steps)
-    assert build["commit"] == yard.repository.head()
-    assert (image["name"], image["tag"]) == (f"crawlyard/{yard.slug}/first", "prod-1.0")
+    assert build["commit"] == harness.repository.head()
+    assert (image["name"], image["tag"]) == (f"crawlyard/{harness.slug}/first", "prod-1.0")
     reference = f"{image['name']}:{image['tag']}"
-    lines = logged(yard, f"build:{number}", f"succeeded: {reference}")
+    lines = logged(harness, f"build:{number}", f"succeeded: {reference}")
     assert "good day" in lines
     assert lines[-1] == f"succeeded: {reference}"
-    assert yard.client.images.get(reference).id == image["digest"]
-    assert yard.git_server.password not in "\n".join(lines)
-    yard.until_nothing_is_left()
-    folder = yard.daemons.folder / "data" / "builds"
+    assert harness.client.images.get(reference).id == image["digest"]
+    assert harness.git_server.password not in "\n".join(lines)
+    harness.until_nothing_is_left()
+    folder = harness.daemons.folder / "data" / "builds"
     deadline = time.monotonic() + PATIENCE_SECONDS
     while left := [each for each in folder.iterdir() if each.is_dir()]:
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
-    yard.kill(name)
+    harness.kill(name)
 
 
-def test_a_running_build_is_cancelled_and_another_one_fails(yard: Yard) -> None:
-    name = yard.worker()
-    number = yard.queue("prod/slow/1.0", "RUN sleep 3600")
-    yard.until_building("prod/slow/1.0")
-    yard.ask(CANCEL, PK=number)
-    yard.until("prod/slow/1.0", "cancelled")
-    yard.queue("prod/bad/1.0", "RUN echo so && exit 7")
-    found = yard.until("prod/bad/1.0", "failed")
+def test_a_running_build_is_cancelled_and_another_one_fails(harness: WorkerHarness) -> None:
+    name = harness.worker()
+    number = harness.queue("prod/slow/1.0", "RUN sleep 3600")
+    harness.until_building("prod/slow/1.0")
+    harness.ask(CANCEL, PK=number)
+    harness.until("prod/slow/1.0", "cancelled")
+    harness.queue("prod/bad/1.0", "RUN echo so && exit 7")
+    found = harness.until("prod/bad/1.0", "failed")
     assert "RUN echo so && exit 7" in found["builds"][0]["reason"]
     assert found["images"] == []
-    yard.until_nothing_is_left()
-    yard.kill(name)
+    harness.until_nothing_is_left()
+    harness.kill(name)
 
 
 @pytest.mark.fault
@@ -291,17 +293,17 @@ def test_a_running_build_is_cancelled_and_another_one_fails(yard: Yard) -> None:
     ],
 )
 def test_a_killed_workers_build_is_lost_and_done_once_more(
-    yard: Yard, failpoint: str, measured: Measured
+    harness: WorkerHarness, failpoint: str, measured: Measured
 ) -> None:
     tag = f"prod/{failpoint.partition('=')[0].rpartition('.')[2]}/1.0"
-    name = yard.worker(failpoint)
-    yard.queue(tag, f"RUN echo {tag} > /one\nRUN sleep 2; echo two > /two\nRUN echo three")
-    yard.until_killed(name)
-    yard.until(tag, "running")
-    assert yard.ask(SWEEP) == 1
-    name = yard.worker()
+    name = harness.worker(failpoint)
+    harness.queue(tag, f"RUN echo {tag} > /one\nRUN sleep 2; echo two > /two\nRUN echo three")
+    harness.until_killed(name)
+    harness.until(tag, "running")
+    assert harness.ask(SWEEP) == 1
+    name = harness.worker()
     back_at = time.monotonic()
-    found = yard.until(tag, "lost", "succeeded")
+    found = harness.until(tag, "lost", "succeeded")
     back_s = time.monotonic() - back_at
     images = len(found["images"])
     measured(of=1, lost=max(1 - images, 0), twice=max(images - 1, 0), back_s=back_s)
@@ -309,9 +311,9 @@ def test_a_killed_workers_build_is_lost_and_done_once_more(
     assert (first["attempt"], second["attempt"], second["repeats_id"]) == (1, 2, first["id"])
     (image,) = found["images"]
     assert image["build_id"] == second["id"]
-    yard.until_nothing_is_left()
-    assert yard.client.images.get(f"{image['name']}:{image['tag']}").id == image["digest"]
-    yard.kill(name)
+    harness.until_nothing_is_left()
+    assert harness.client.images.get(f"{image['name']}:{image['tag']}").id == image["digest"]
+    harness.kill(name)
 
 
 STEPS = {
@@ -328,93 +330,93 @@ STEPS = {
 @pytest.mark.parametrize("action", ["stop:3", "raise"])
 @pytest.mark.parametrize("point", STEPS)
 def test_a_frozen_or_failing_worker_ends_its_build_once(
-    yard: Yard, point: str, action: str, measured: Measured
+    harness: WorkerHarness, point: str, action: str, measured: Measured
 ) -> None:
     tag = f"prod/{point.rpartition('.')[2].replace('_', '-')}-{action[:4]}/1.0"
     failpoint = f"{point}={action}@{STEPS[point]}"
-    name = yard.worker(failpoint)
-    yard.queue(tag, f"RUN echo {tag} > /one\nRUN echo two > /two")
-    yard.daemons.until_met(name, failpoint, PATIENCE_SECONDS)
+    name = harness.worker(failpoint)
+    harness.queue(tag, f"RUN echo {tag} > /one\nRUN echo two > /two")
+    harness.daemons.until_met(name, failpoint, PATIENCE_SECONDS)
     succeeds = action != "raise" or point == "projects.build.stored"
     if point == "projects.build.claimed" and not succeeds:
         # Nobody works on it any more, and nobody knows.
-        yard.kill(name)
-        assert yard.ask(SWEEP) == 1
-        name = yard.worker()
-        found, succeeds = yard.until(tag, "lost", "succeeded"), True
+        harness.kill(name)
+        assert harness.ask(SWEEP) == 1
+        name = harness.worker()
+        found, succeeds = harness.until(tag, "lost", "succeeded"), True
     else:
-        found = yard.until(tag, "succeeded" if succeeds else "failed")
+        found = harness.until(tag, "succeeded" if succeeds else "failed")
     images = len(found["images"])
     measured(of=1, lost=max(succeeds - images, 0), twice=max(images - succeeds, 0))
     assert images == succeeds
     if not succeeds:
         assert f"FailpointError: {point}" in found["builds"][0]["reason"]
-    yard.until_nothing_is_left()
-    yard.kill(name)
+    harness.until_nothing_is_left()
+    harness.kill(name)
 
 
-def test_a_stopped_workers_build_begins_anew_at_once(yard: Yard) -> None:
+def test_a_stopped_workers_build_begins_anew_at_once(harness: WorkerHarness) -> None:
     tag = "prod/stopped/1.0"
     # Long enough for the worker that ends to take what it has just left to the next one.
-    name = yard.worker("worker.left=sleep:1")
-    yard.queue(tag, "RUN sleep 4")
-    yard.until_building(tag)
-    process = yard.daemons.processes.pop(name)
+    name = harness.worker("worker.left=sleep:1")
+    harness.queue(tag, "RUN sleep 4")
+    harness.until_building(tag)
+    process = harness.daemons.processes.pop(name)
     process.terminate()
-    assert process.wait(30) == 0, yard.daemons.log(name)
-    first, second = yard.until(tag, "lost", "queued")["builds"]
+    assert process.wait(30) == 0, harness.daemons.log(name)
+    first, second = harness.until(tag, "lost", "queued")["builds"]
     assert (first["attempt"], second["attempt"], second["repeats_id"]) == (1, 1, first["id"])
-    name = yard.worker()
-    found = yard.until(tag, "lost", "succeeded")
+    name = harness.worker()
+    found = harness.until(tag, "lost", "succeeded")
     assert [each["build_id"] for each in found["images"]] == [second["id"]]
-    yard.kill(name)
+    harness.kill(name)
 
 
 @pytest.mark.fault
-def test_two_killed_workers_are_enough(yard: Yard) -> None:
+def test_two_killed_workers_are_enough(harness: WorkerHarness) -> None:
     tag = "prod/twice/1.0"
-    name = yard.worker("projects.build.cloned=kill@1")
-    yard.queue(tag, "RUN true")
-    yard.until_killed(name)
-    assert yard.ask(SWEEP) == 1
-    name = yard.worker("projects.build.cloned=kill@1")
-    yard.until_killed(name)
-    assert yard.ask(SWEEP) == 1
-    found = yard.until(tag, "lost", "lost")
+    name = harness.worker("projects.build.cloned=kill@1")
+    harness.queue(tag, "RUN true")
+    harness.until_killed(name)
+    assert harness.ask(SWEEP) == 1
+    name = harness.worker("projects.build.cloned=kill@1")
+    harness.until_killed(name)
+    assert harness.ask(SWEEP) == 1
+    found = harness.until(tag, "lost", "lost")
     assert found["images"] == []
 
 
 @pytest.mark.fault
-def test_an_image_whose_worker_died_before_it_had_its_name_gets_it(yard: Yard) -> None:
-    name = yard.worker("projects.build.stored=kill@1")
-    yard.queue("prod/nameless/1.0", "RUN echo nameless > /n")
-    yard.until_killed(name)
-    found = yard.until("prod/nameless/1.0", "succeeded")
+def test_an_image_whose_worker_died_before_it_had_its_name_gets_it(harness: WorkerHarness) -> None:
+    name = harness.worker("projects.build.stored=kill@1")
+    harness.queue("prod/nameless/1.0", "RUN echo nameless > /n")
+    harness.until_killed(name)
+    found = harness.until("prod/nameless/1.0", "succeeded")
     (image,) = found["images"]
-    assert yard.ask(SWEEP) == 0
-    assert image["digest"] in yard.left()
-    name = yard.worker()
-    yard.queue("prod/next/1.0", "RUN true")
-    yard.until("prod/next/1.0", "succeeded")
-    yard.until_nothing_is_left()
-    assert yard.client.images.get(f"{image['name']}:{image['tag']}").id == image["digest"]
-    yard.kill(name)
+    assert harness.ask(SWEEP) == 0
+    assert image["digest"] in harness.left()
+    name = harness.worker()
+    harness.queue("prod/next/1.0", "RUN true")
+    harness.until("prod/next/1.0", "succeeded")
+    harness.until_nothing_is_left()
+    assert harness.client.images.get(f"{image['name']}:{image['tag']}").id == image["digest"]
+    harness.kill(name)
 
 
 @pytest.mark.fault
 @pytest.mark.long("a killed worker's build is lost, and done once more")
-def test_a_worker_that_slept_too_long_ends_nothing(yard: Yard) -> None:
+def test_a_worker_that_slept_too_long_ends_nothing(harness: WorkerHarness) -> None:
     tag = "prod/sleeper/1.0"
-    name = yard.worker()
-    yard.queue(tag, "RUN echo begun; sleep 20")
-    yard.until_building(tag)
+    name = harness.worker()
+    harness.queue(tag, "RUN echo begun; sleep 20")
+    harness.until_building(tag)
     # Its lease is over while it still works: another build takes its place.
-    assert yard.ask(SWEEP) == 1
-    found = yard.until(tag, "lost", "succeeded")
+    assert harness.ask(SWEEP) == 1
+    found = harness.until(tag, "lost", "succeeded")
     (image,) = found["images"]
     assert image["build_id"] == found["builds"][1]["id"]
-    yard.until_nothing_is_left()
-    yard.kill(name)
+    harness.until_nothing_is_left()
+    harness.kill(name)
 
 
 @pytest.mark.fault
@@ -426,7 +428,9 @@ def test_the_same_on_rabbitmq(
     docker_engine: docker.DockerClient,
     base_image: str,
 ) -> None:
-    made = Yard(tmp_path / "r", git_server, docker_engine, base_image, BROKER_URL=rabbit_vhost)
+    made = WorkerHarness(
+        tmp_path / "r", git_server, docker_engine, base_image, BROKER_URL=rabbit_vhost
+    )
     try:
         name = made.worker("projects.build.step=kill@3")
         made.queue("prod/rabbit/1.0", "RUN echo rabbit > /r")

@@ -10,7 +10,7 @@ from apps.projects.engine.builder import description as describing
 from apps.projects.engine.builder.description import DESCRIBE_LABEL, describers, remove_describer
 from apps.projects.engine.refusals import ProjectInputError
 from apps.projects.reasons import text_of
-from tests.projects.docker_builds import Yard
+from tests.projects.docker_builds import BuildHarness
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 
@@ -43,19 +43,21 @@ print(json.dumps({"version": 1, "kind": "yardspider", "settings": facts}))
 """
 
 
-def probe(yard: Yard, module: str) -> Any:
+def probe(harness: BuildHarness, module: str) -> Any:
     """Build an image whose SDK is this module."""
-    return yard.build(yard.repository("COPY yardspider.py ./", **{"yardspider.py": module}))
+    return harness.build(harness.repository("COPY yardspider.py ./", **{"yardspider.py": module}))
 
 
 @pytest.mark.covers("SC.5")
-def test_an_image_of_the_sdk_describes_its_spiders(yard: Yard, spider_image: str) -> None:
+def test_an_image_of_the_sdk_describes_its_spiders(
+    harness: BuildHarness, spider_image: str
+) -> None:
     files: dict[str, str | bytes] = {
         "Dockerfile": f"FROM {spider_image}\nLABEL crawlyard.test=1\nCOPY . ./\n",
         "quotes.py": SPIDER,
         "broken.py": "import nothing_here\nclass A(object): ...\n",
     }
-    built = yard.build(yard.plain_repository(files))
+    built = harness.build(harness.plain_repository(files))
     assert built.warning == ""
     assert built.description is not None
     assert built.description["kind"] == "yardspider"
@@ -67,19 +69,21 @@ def test_an_image_of_the_sdk_describes_its_spiders(yard: Yard, spider_image: str
     assert (pages["type"], pages["default"]) == ("int", 3)
     (error,) = built.description["errors"]
     assert error["module"] == "broken"
-    assert any("nothing_here" in line for line in yard.lines)
+    assert any("nothing_here" in line for line in harness.lines)
 
 
 @pytest.mark.parametrize("step", ["RUN true", "RUN rm -f /usr/local/bin/python* /usr/bin/python*"])
-def test_an_image_without_sdk_or_python_has_no_description(yard: Yard, step: str) -> None:
-    built = yard.build(yard.repository(step))
+def test_an_image_without_sdk_or_python_has_no_description(
+    harness: BuildHarness, step: str
+) -> None:
+    built = harness.build(harness.repository(step))
     assert (built.description, built.warning) == (None, "")
-    assert any("describes no spiders" in line for line in yard.lines)
+    assert any("describes no spiders" in line for line in harness.lines)
 
 
 @pytest.mark.covers("SC.5")
-def test_the_container_can_reach_nothing(yard: Yard) -> None:
-    built = probe(yard, PROBE)
+def test_the_container_can_reach_nothing(harness: BuildHarness) -> None:
+    built = probe(harness, PROBE)
     assert built.warning == ""
     assert built.description["settings"] == {
         "user": 10001,
@@ -102,29 +106,31 @@ def test_the_container_can_reach_nothing(yard: Yard) -> None:
     ],
     ids=["cut", "version", "kind", "deep", "large", "failed", "memory"],
 )
-def test_a_bad_answer_is_a_warning(yard: Yard, module: str, words: str) -> None:
-    built = probe(yard, module)
+def test_a_bad_answer_is_a_warning(harness: BuildHarness, module: str, words: str) -> None:
+    built = probe(harness, module)
     assert built.description is None
     assert words in built.warning
     assert built.digest.startswith("sha256:")
 
 
-def test_an_endless_description_is_ended(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_description_is_ended(
+    harness: BuildHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(describing, "DESCRIBE_SECONDS", 2)
-    built = probe(yard, "import time\nprint('begun', flush=True)\ntime.sleep(600)")
+    built = probe(harness, "import time\nprint('begun', flush=True)\ntime.sleep(600)")
     assert built.warning == "time limit: describing took longer than 2 s"
-    assert describers(yard.engine) == []
+    assert describers(harness.engine) == []
 
 
-def test_the_container_of_a_killed_worker_is_found_with_its_build(yard: Yard) -> None:
-    built = probe(yard, PROBE)
-    left = yard.engine.api.create_container(
-        built.digest, ["true"], labels={DESCRIBE_LABEL: yard.owner}
+def test_the_container_of_a_killed_worker_is_found_with_its_build(harness: BuildHarness) -> None:
+    built = probe(harness, PROBE)
+    left = harness.engine.api.create_container(
+        built.digest, ["true"], labels={DESCRIBE_LABEL: harness.owner}
     )["Id"]
-    assert describers(yard.engine) == [(left, "1")]
-    remove_describer(yard.engine, left)
-    remove_describer(yard.engine, left)
-    assert describers(yard.engine) == []
+    assert describers(harness.engine) == [(left, "1")]
+    remove_describer(harness.engine, left)
+    remove_describer(harness.engine, left)
+    assert describers(harness.engine) == []
 
 
 # --- the recipe -----------------------------------------------------------------------------------
@@ -156,10 +162,12 @@ SCRAPY: dict[str, str | bytes] = {
     ids=["requirements", "files", "pyproject"],
 )
 def test_a_scrapy_project_builds_without_a_dockerfile(
-    yard: Yard, scrapy_image: str, requirements: dict[str, str]
+    harness: BuildHarness, scrapy_image: str, requirements: dict[str, str]
 ) -> None:
-    built = yard.build(yard.plain_repository({**SCRAPY, **requirements}), scrapy_base=scrapy_image)
-    assert any(f"built by the recipe on {scrapy_image}" in line for line in yard.lines)
+    built = harness.build(
+        harness.plain_repository({**SCRAPY, **requirements}), scrapy_base=scrapy_image
+    )
+    assert any(f"built by the recipe on {scrapy_image}" in line for line in harness.lines)
     assert built.warning == ""
     assert built.description is not None
     assert built.description["kind"] == "scrapy"
@@ -168,7 +176,7 @@ def test_a_scrapy_project_builds_without_a_dockerfile(
     assert (books["name"], books["description"]) == ("books", "Books of a shop.")
     (pages,) = books["arguments"]
     assert (pages["name"], pages["type"], pages["default"]) == ("pages", "int", 3)
-    image = yard.engine.image(built.digest)
+    image = harness.engine.image(built.digest)
     assert image is not None
     assert image["Config"]["User"] == "10001:10001"
     assert image["Config"]["Cmd"] == ["python3", "-m", "yardscrapy", "crawl"]
@@ -185,8 +193,8 @@ def test_a_scrapy_project_builds_without_a_dockerfile(
     ids=["nothing", "no requirements", "no dependencies", "no toml"],
 )
 def test_other_repositories_need_a_dockerfile(
-    yard: Yard, files: dict[str, str | bytes], code: str
+    harness: BuildHarness, files: dict[str, str | bytes], code: str
 ) -> None:
-    failure: ProjectInputError = yard.failure(yard.plain_repository(files), scrapy_base="x")
+    failure: ProjectInputError = harness.failure(harness.plain_repository(files), scrapy_base="x")
     assert failure.code == code
     assert text_of(failure)

@@ -44,7 +44,7 @@ class Calendar:
         return time.monotonic() + self.shift.total_seconds()
 
 
-class Yard:
+class CollectorHarness:
     """Setup with one source ``news``, of one task of ``double``, and its queue."""
 
     def __init__(

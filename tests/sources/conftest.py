@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.sources.collector_setup import Yard
+from tests.sources.collector_setup import CollectorHarness
 from tests.sources.octoparse_double import OctoparseDouble, serving
 
 
@@ -20,12 +20,14 @@ def double() -> Iterator[OctoparseDouble]:
 
 
 @pytest.fixture
-def make_yard(db: None, tmp_path: Path, double: OctoparseDouble) -> Iterator[Callable[..., Yard]]:
+def make_yard(
+    db: None, tmp_path: Path, double: OctoparseDouble
+) -> Iterator[Callable[..., CollectorHarness]]:
     """Return a factory of test setups; ``broker_url`` defaults to an embedded broker."""
-    made: list[Yard] = []
+    made: list[CollectorHarness] = []
 
-    def make(**fields: Any) -> Yard:
-        made.append(Yard(tmp_path, double, **fields))
+    def make(**fields: Any) -> CollectorHarness:
+        made.append(CollectorHarness(tmp_path, double, **fields))
         return made[-1]
 
     yield make
@@ -34,6 +36,6 @@ def make_yard(db: None, tmp_path: Path, double: OctoparseDouble) -> Iterator[Cal
 
 
 @pytest.fixture
-def yard(make_yard: Callable[..., Yard]) -> Yard:
+def harness(make_yard: Callable[..., CollectorHarness]) -> CollectorHarness:
     """Test setup with default settings."""
     return make_yard()

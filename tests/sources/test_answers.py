@@ -12,10 +12,10 @@ import pytest
 
 from apps.sources.services import save_credential
 from tests.sources import octoparse_double as faults
-from tests.sources.collector_setup import Yard
+from tests.sources.collector_setup import CollectorHarness
 from tests.sources.octoparse_double import PASSWORD, TASK, USER, OctoparseDouble, record
 
-MakeYard = Callable[..., Yard]
+MakeYard = Callable[..., CollectorHarness]
 
 PASSING = {
     "429": faults.status(429, **{"Retry-After": "0"}),
@@ -40,13 +40,15 @@ PASSING = {
 @pytest.mark.slow("9 s")
 @pytest.mark.covers("S0.38")
 @pytest.mark.parametrize("name", PASSING)
-def test_what_passes_is_asked_again(yard: Yard, double: OctoparseDouble, name: str) -> None:
+def test_what_passes_is_asked_again(
+    harness: CollectorHarness, double: OctoparseDouble, name: str
+) -> None:
     double.total = 250
     # One request for the total and two for batches.
     double.spoil(PASSING[name], PASSING[name])
-    harvest = yard.harvest()
+    harvest = harness.harvest()
     assert (harvest.state, harvest.published, harvest.error) == ("completed", 250, "")
-    assert sorted(yard.numbers()) == list(range(250))
+    assert sorted(harness.numbers()) == list(range(250))
 
 
 @pytest.mark.slow("15 s")
@@ -54,7 +56,7 @@ def test_what_passes_is_asked_again(yard: Yard, double: OctoparseDouble, name: s
 def test_what_does_not_pass_ends_a_harvest_that_goes_on_later(
     make_yard: MakeYard, double: OctoparseDouble, name: str
 ) -> None:
-    yard = make_yard(retries=2)
+    harness = make_yard(retries=2)
     double.total = 350
 
     def spoil_from(number: int) -> dict[str, Any]:
@@ -63,77 +65,81 @@ def test_what_does_not_pass_ends_a_harvest_that_goes_on_later(
         return record(number)
 
     double.make = spoil_from
-    harvest = yard.harvest()
+    harvest = harness.harvest()
     assert (harvest.state, harvest.reason) == ("failed", "error")
     assert "3 attempts" in harvest.error
-    assert yard.state.problem == harvest.error
+    assert harness.state.problem == harvest.error
     assert PASSWORD not in harvest.error
-    assert yard.state.marker is None
-    assert yard.state.checkpoint is not None
+    assert harness.state.marker is None
+    assert harness.state.checkpoint is not None
     double.faults.clear()
     double.make = record
-    again = yard.harvest()
+    again = harness.harvest()
     assert (again.state, again.resumed) == ("completed", True)
     assert harvest.published + again.published == 350
-    assert sorted(yard.numbers()) == list(range(350))
-    assert yard.state.problem == ""
-    assert yard.state.marker == 250
+    assert sorted(harness.numbers()) == list(range(350))
+    assert harness.state.problem == ""
+    assert harness.state.marker == 250
 
 
 @pytest.mark.slow("1 s")
 @pytest.mark.covers("S0.37")
 def test_one_token_is_used_for_all_requests_and_renewed_before_its_end(
-    yard: Yard, double: OctoparseDouble
+    harness: CollectorHarness, double: OctoparseDouble
 ) -> None:
     double.total = 500
-    yard.harvest()
-    yard.harvest()
+    harness.harvest()
+    harness.harvest()
     assert double.logins == ["password"]
     # A token is renewed 60 s before it expires, or at half of a shorter life.
     double.revoke()
     double.life_seconds = 0.05
     double.latency = 0.01
     double.total = 1500
-    yard.harvest()
+    harness.harvest()
     assert double.logins[:3] == ["password", "password", "refresh_token"]
-    assert sorted(yard.numbers()) == list(range(1500))
+    assert sorted(harness.numbers()) == list(range(1500))
 
 
 @pytest.mark.covers("S0.37")
-def test_a_token_that_is_refused_is_replaced_once(yard: Yard, double: OctoparseDouble) -> None:
+def test_a_token_that_is_refused_is_replaced_once(
+    harness: CollectorHarness, double: OctoparseDouble
+) -> None:
     double.total = 300
-    yard.harvest()
+    harness.harvest()
     double.revoke()
     double.total = 400
-    assert yard.harvest().state == "completed"
+    assert harness.harvest().state == "completed"
     assert double.logins == ["password", "password"]
     double.spoil(*[faults.status(401)] * 40)
-    harvest = yard.harvest()
+    harvest = harness.harvest()
     assert harvest.state == "failed"
     assert "rejects a new token" in harvest.error
 
 
 def test_changed_credentials_are_those_of_the_next_harvest(
-    yard: Yard, double: OctoparseDouble
+    harness: CollectorHarness, double: OctoparseDouble
 ) -> None:
-    assert yard.harvest().error == ""
+    assert harness.harvest().error == ""
     save_credential(
-        project_id=yard.project.pk, name="vendor", values={"password": "hunter2"}, actor=None
+        project_id=harness.project.pk, name="vendor", values={"password": "hunter2"}, actor=None
     )
-    assert "rejects the user name or password" in yard.harvest().error
+    assert "rejects the user name or password" in harness.harvest().error
     save_credential(
-        project_id=yard.project.pk, name="vendor", values={"password": PASSWORD}, actor=None
+        project_id=harness.project.pk, name="vendor", values={"password": PASSWORD}, actor=None
     )
-    assert yard.harvest().error == ""
+    assert harness.harvest().error == ""
     # The import in between failed at its first request.
     assert double.logins == ["password"] * 3
 
 
-def test_wrong_passwords_fail_at_once_and_are_not_told(yard: Yard, double: OctoparseDouble) -> None:
+def test_wrong_passwords_fail_at_once_and_are_not_told(
+    harness: CollectorHarness, double: OctoparseDouble
+) -> None:
     save_credential(
-        project_id=yard.project.pk, name="vendor", values={"password": "hunter2"}, actor=None
+        project_id=harness.project.pk, name="vendor", values={"password": "hunter2"}, actor=None
     )
-    harvest = yard.harvest()
+    harvest = harness.harvest()
     assert "rejects the user name or password" in harvest.error
     assert "hunter2" not in harvest.error
     assert USER not in harvest.error
@@ -152,16 +158,16 @@ def test_wrong_passwords_fail_at_once_and_are_not_told(yard: Yard, double: Octop
 def test_settings_that_lead_nowhere_are_told(
     make_yard: MakeYard, fields: dict[str, Any], said: str
 ) -> None:
-    yard = make_yard(**fields)
-    harvest = yard.harvest()
+    harness = make_yard(**fields)
+    harvest = harness.harvest()
     assert harvest.state == "failed"
     assert said in harvest.error
 
 
-def test_a_redirect_is_not_followed(yard: Yard, double: OctoparseDouble) -> None:
+def test_a_redirect_is_not_followed(harness: CollectorHarness, double: OctoparseDouble) -> None:
     double.total = 10
     double.spoil(faults.status(302, Location="http://user:secret@elsewhere.example/x?token=1"))
-    harvest = yard.harvest()
+    harvest = harness.harvest()
     assert harvest.error == "redirect not followed: http://elsewhere.example"
 
 
@@ -170,13 +176,13 @@ def test_a_redirect_is_not_followed(yard: Yard, double: OctoparseDouble) -> None
 def test_requests_are_spread_evenly_below_the_limit(
     make_yard: MakeYard, double: OctoparseDouble
 ) -> None:
-    yard = make_yard(rate_limit=20)
-    yard.paced = True
+    harness = make_yard(rate_limit=20)
+    harness.paced = True
     # More than the concurrent requests, and fewer than 22 requests without a limit.
     double.limit, double.burst = 20, 8
     double.latency = 0.12
     double.total = 2000
-    harvest = yard.harvest()
+    harvest = harness.harvest()
     assert (harvest.published, double.refused) == (2000, 0)
     # Token, total and 20 batches, 50 ms apart; each response takes longer.
     assert len(double.times) == 22
@@ -186,10 +192,12 @@ def test_requests_are_spread_evenly_below_the_limit(
 
 @pytest.mark.slow("2 s")
 @pytest.mark.covers("S0.40")
-def test_over_the_limit_the_whole_account_pauses(yard: Yard, double: OctoparseDouble) -> None:
+def test_over_the_limit_the_whole_account_pauses(
+    harness: CollectorHarness, double: OctoparseDouble
+) -> None:
     double.total = 700
     double.limit, double.burst = 10, 3
-    harvest = yard.harvest()
+    harvest = harness.harvest()
     assert harvest.published == 700
     assert double.refused >= 1
     # Retry-After is one second.
@@ -203,20 +211,20 @@ def test_over_the_limit_the_whole_account_pauses(yard: Yard, double: OctoparseDo
 def test_dates_that_are_none_are_counted(
     make_yard: MakeYard, double: OctoparseDouble, kept: bool
 ) -> None:
-    yard = make_yard(bad_dates="keep" if kept else "refuse")
+    harness = make_yard(bad_dates="keep" if kept else "refuse")
     double.total = 6
     dates = ["2026-01-15", "", None, "soon", "2036-01-01", "2025-01-01"]
     double.make = lambda number: record(number) | {"date": dates[number]}
-    harvest = yard.harvest()
+    harvest = harness.harvest()
     assert (harvest.read, harvest.filtered, harvest.bad_dates) == (6, 1, 4)
     assert (harvest.published, harvest.refused) == ((5, 0) if kept else (1, 4))
 
 
-def test_what_is_no_object_is_refused(yard: Yard, double: OctoparseDouble) -> None:
+def test_what_is_no_object_is_refused(harness: CollectorHarness, double: OctoparseDouble) -> None:
     double.total = 4
     strange: list[Any] = ["text", 7, None, record(3)]
     double.make = lambda number: strange[number]
-    harvest = yard.harvest()
+    harvest = harness.harvest()
     assert (harvest.read, harvest.published, harvest.refused) == (4, 1, 3)
 
 
@@ -224,13 +232,13 @@ def test_what_is_no_object_is_refused(yard: Yard, double: OctoparseDouble) -> No
 def test_records_are_marked_as_exported_only_after_they_are_published(
     make_yard: MakeYard, double: OctoparseDouble
 ) -> None:
-    yard = make_yard(mode="not_exported")
+    harness = make_yard(mode="not_exported")
     double.total = 250
-    harvest = yard.harvest()
+    harvest = harness.harvest()
     assert (harvest.state, harvest.published, double.marks) == ("completed", 250, 3)
-    assert yard.numbers() == list(range(250))
+    assert harness.numbers() == list(range(250))
     double.total = 300
-    assert yard.harvest().published == 50
+    assert harness.harvest().published == 50
     assert double.exported == 300
 
 
@@ -238,32 +246,34 @@ def test_records_are_marked_as_exported_only_after_they_are_published(
 def test_marks_that_do_nothing_end_the_harvest(
     make_yard: MakeYard, double: OctoparseDouble
 ) -> None:
-    yard = make_yard(mode="not_exported")
+    harness = make_yard(mode="not_exported")
     double.total = 50
     double.marks_work = False
-    harvest = yard.harvest()
+    harvest = harness.harvest()
     assert "same records after" in harvest.error
-    assert (harvest.published, len(yard.numbers())) == (50, 50)
+    assert (harvest.published, len(harness.numbers())) == (50, 50)
 
 
 @pytest.mark.covers("S0.37")
 def test_the_open_api_is_spoken_too(make_yard: MakeYard, double: OctoparseDouble) -> None:
-    yard = make_yard(dialect="open")
+    harness = make_yard(dialect="open")
     double.total = 150
-    assert yard.harvest().published == 150
-    assert sorted(yard.numbers()) == list(range(150))
+    assert harness.harvest().published == 150
+    assert sorted(harness.numbers()) == list(range(150))
 
 
 @pytest.mark.slow("1 s")
 def test_any_json_api_can_be_a_source(make_yard: MakeYard, double: OctoparseDouble) -> None:
     double.total = 250
-    yard = make_yard()
+    harness = make_yard()
     # The test server's responses, read as a generic API with a token.
-    yard.harvest()
-    yard.numbers()
+    harness.harvest()
+    harness.numbers()
     token = next(iter(double._tokens))
-    save_credential(project_id=yard.project.pk, name="vendor", values={"token": token}, actor=None)
-    yard.configure(
+    save_credential(
+        project_id=harness.project.pk, name="vendor", values={"token": token}, actor=None
+    )
+    harness.configure(
         kind="json",
         base_url=f"{double.url}/api/alldata/GetDataOfTaskByOffset",
         json={
@@ -273,10 +283,10 @@ def test_any_json_api_can_be_a_source(make_yard: MakeYard, double: OctoparseDoub
             "auth": "bearer",
         },
     )
-    harvest = yard.harvest()
+    harvest = harness.harvest()
     assert harvest.notes == [{"code": "other_records"}]
     assert harvest.published == 250
-    assert sorted(yard.numbers()) == list(range(250))
+    assert sorted(harness.numbers()) == list(range(250))
 
 
 @pytest.mark.slow("2 s")

@@ -191,8 +191,8 @@ def test_text_goes_both_ways_and_sections_can_be_mixed() -> None:
 
 
 def test_entries_are_merged_into_the_defaults(db: None, make_yard: Callable[..., Any]) -> None:
-    yard = make_yard()
-    yard.apply(
+    harness = make_yard()
+    harness.apply(
         {
             "defaults": {"rate_limit": 5, "json": {"total": "n", "records": "rows"}},
             "sources": {
@@ -201,7 +201,7 @@ def test_entries_are_merged_into_the_defaults(db: None, make_yard: Callable[...,
             },
         }
     )
-    a, b = settings_of(yard.project.pk, "a"), settings_of(yard.project.pk, "b")
+    a, b = settings_of(harness.project.pk, "a"), settings_of(harness.project.pk, "b")
     assert (a.rate_limit, a.json.total, a.json.records) == (5, "n", "items")
     assert (b.rate_limit, b.json.records) == (2, "rows")
 

@@ -17,12 +17,12 @@ from apps.sources.models import Harvest
 from apps.sources.services import stop
 from apps.sources.services.leases import LEASE, claim
 from tests.plugins.measurements import Measured
-from tests.sources.collector_setup import Yard
+from tests.sources.collector_setup import CollectorHarness
 from tests.sources.octoparse_double import OctoparseDouble
 from yardkit import failpoints
 from yardkit.broker.base import BrokerUnavailable, Delivery
 
-MakeYard = Callable[..., Yard]
+MakeYard = Callable[..., CollectorHarness]
 
 TOTAL = 4_060
 DEATHS = 40
@@ -59,29 +59,29 @@ def fate(monkeypatch: pytest.MonkeyPatch) -> Fate:
 @pytest.mark.covers("S0.17", "S0.27")
 @pytest.mark.fault
 def test_forty_deaths_lose_nothing(
-    yard: Yard, double: OctoparseDouble, fate: Fate, measured: Measured
+    harness: CollectorHarness, double: OctoparseDouble, fate: Fate, measured: Measured
 ) -> None:
     chance = random.Random(7)
     double.total = TOTAL
-    yard.start()
-    broker = yard.open_broker()
+    harness.start()
+    broker = harness.open_broker()
     deaths = 0
     while deaths < DEATHS:
         # A restart under the same name does not wait for the lease.
-        collector = yard.collector(broker=broker)
+        collector = harness.collector(broker=broker)
         fate.left = chance.randint(1, 5)
         try:
-            yard.collect(collector)
+            harness.collect(collector)
         except Died:
             deaths += 1
         else:
             break
     fate.left = None
-    last = yard.collect(yard.collector(broker=broker))
+    last = harness.collect(harness.collector(broker=broker))
     assert (last.state, last.reason, last.resumed) == ("completed", "end", True)
     assert deaths == DEATHS
     assert len(fate.died_at) >= 3, fate.died_at
-    found = yard.deliveries()
+    found = harness.deliveries()
     numbers = Counter(each.headers["offset"] for each in found)
     lost, twice = len(set(range(TOTAL)) - numbers.keys()), len(found) - len(numbers)
     measured(of=TOTAL, lost=lost, twice=twice)
@@ -95,8 +95,8 @@ def test_forty_deaths_lose_nothing(
     assert sum(row.read for row in rows) == sum(row.published for row in rows) == TOTAL
     assert [row.state for row in rows[:-1]] == ["interrupted"] * (len(rows) - 1)
     assert {row.reason for row in rows[:-1]} == {"lost"}
-    assert yard.state.marker == TOTAL - 100
-    assert yard.state.checkpoint is None
+    assert harness.state.marker == TOTAL - 100
+    assert harness.state.checkpoint is None
 
 
 @pytest.mark.covers("S0.39")
@@ -109,7 +109,7 @@ def test_a_death_before_the_mark_sends_no_other_message(
     measured: Measured,
     point: str,
 ) -> None:
-    yard = make_yard(mode="not_exported")
+    harness = make_yard(mode="not_exported")
     double.total = 250
     hits = iter([True])
 
@@ -119,10 +119,10 @@ def test_a_death_before_the_mark_sends_no_other_message(
 
     monkeypatch.setattr(harvester, "hit", hit)
     with pytest.raises(Died):
-        yard.harvest()
+        harness.harvest()
     assert double.exported == 0
-    harvest = yard.collect(yard.collector())
-    found = yard.deliveries()
+    harvest = harness.collect(harness.collector())
+    found = harness.deliveries()
     measured(of=double.total, **lost_and_twice(found, double.total))
     assert len({each.message_id for each in found}) == 250
     # If stored before the mark they are recognised, otherwise repeated with the same ids.
@@ -146,7 +146,7 @@ def test_a_death_after_a_mark_sends_nothing_twice(
     monkeypatch: pytest.MonkeyPatch,
     measured: Measured,
 ) -> None:
-    yard = make_yard(mode="not_exported")
+    harness = make_yard(mode="not_exported")
     double.total = 250
     hits = iter([True])
 
@@ -156,11 +156,11 @@ def test_a_death_after_a_mark_sends_nothing_twice(
 
     monkeypatch.setattr(harvester, "hit", hit)
     with pytest.raises(Died):
-        yard.harvest()
+        harness.harvest()
     assert double.exported == 100
-    harvest = yard.collect(yard.collector())
+    harvest = harness.collect(harness.collector())
     assert (harvest.state, harvest.resumed, harvest.re_read) == ("completed", True, 0)
-    found = yard.deliveries()
+    found = harness.deliveries()
     measured(of=double.total, **lost_and_twice(found, double.total))
     assert len({each.message_id for each in found}) == len(found) == 250
     assert double.exported == 250
@@ -182,20 +182,20 @@ WINDOWS = [
 def test_an_exception_at_a_failpoint_ends_a_harvest_and_loses_nothing(
     make_yard: MakeYard, double: OctoparseDouble, measured: Measured, mode: str, point: str
 ) -> None:
-    yard = make_yard(mode=mode)
+    harness = make_yard(mode=mode)
     double.total = 250
     failpoints.configure({"FAILPOINTS": f"{point}=raise@1"})
     try:
-        broken = yard.harvest()
+        broken = harness.harvest()
     finally:
         failpoints.configure({})
     assert (broken.state, broken.reason) == ("failed", "error")
     assert broken.error == f"FailpointError: {point}"
     begun = time.monotonic()
-    harvest = yard.harvest()
+    harvest = harness.harvest()
     back_s = time.monotonic() - begun
     assert harvest.state == "completed"
-    found = yard.deliveries()
+    found = harness.deliveries()
     measured(of=double.total, **lost_and_twice(found, double.total), back_s=back_s)
     assert len({each.message_id for each in found}) == 250
     # A batch that was published but not stored.
@@ -205,16 +205,16 @@ def test_an_exception_at_a_failpoint_ends_a_harvest_and_loses_nothing(
 @pytest.mark.slow("1 s")
 @pytest.mark.covers("S0.17", "S0.20")
 def test_a_stop_keeps_the_checkpoint_and_a_start_goes_on(
-    yard: Yard, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
+    harness: CollectorHarness, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     double.total = 1000
-    collector = yard.collector()
+    collector = harness.collector()
     hits = Counter[str]()
 
     def hit(name: str) -> None:
         hits[name] += 1
         if hits["sources.after_checkpoint"] == 3 and name == "sources.after_checkpoint":
-            stop(project_id=yard.project.pk, names=["news"], actor=None, now=yard.clock.now())
+            stop(project_id=harness.project.pk, names=["news"], actor=None, now=harness.clock.now())
             # The daemon's thread does this while the import runs in another.
             collector_watch()
 
@@ -230,44 +230,44 @@ def test_a_stop_keeps_the_checkpoint_and_a_start_goes_on(
 
     monkeypatch.setattr("apps.sources.daemon.collector.HarvestWorker", Watched)
     monkeypatch.setattr(harvester, "hit", hit)
-    harvest = yard.harvest(collector)
+    harvest = harness.harvest(collector)
     assert (harvest.state, harvest.reason, harvest.published) == ("stopped", "manual", 300)
-    assert yard.state.marker is None
-    assert yard.state.stopped_at is not None
-    checkpoint = yard.state.checkpoint
+    assert harness.state.marker is None
+    assert harness.state.stopped_at is not None
+    checkpoint = harness.state.checkpoint
     assert checkpoint is not None
     assert (checkpoint["start"], checkpoint["next"], checkpoint["end"]) == (900, 600, 0)
     assert harvest.checkpoint == checkpoint
     # New records do not change the plan of the resumed import.
     double.total = 1200
     hits["sources.after_checkpoint"] = 100
-    again = yard.harvest(collector)
+    again = harness.harvest(collector)
     assert (again.state, again.resumed, again.published) == ("completed", True, 700)
-    assert yard.state.marker == 900
-    assert yard.harvest(collector).published == 200
-    assert sorted(yard.numbers()) == list(range(1200))
+    assert harness.state.marker == 900
+    assert harness.harvest(collector).published == 200
+    assert sorted(harness.numbers()) == list(range(1200))
 
 
 def test_a_collector_that_lost_its_lease_publishes_nothing_more(
-    yard: Yard, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
+    harness: CollectorHarness, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     double.total = 1000
-    slow = yard.collector("slow")
-    other = yard.collector("other")
+    slow = harness.collector("slow")
+    other = harness.collector("other")
     stolen: list[Harvest] = []
 
     def hit(name: str) -> None:
-        if name == "sources.after_checkpoint" and not stolen and yard.newest.batches == 3:
+        if name == "sources.after_checkpoint" and not stolen and harness.newest.batches == 3:
             # It outsleeps its lease, and another collector completes the import.
-            stolen.append(yard.newest)
-            yard.clock.shift += LEASE + timedelta(seconds=1)
-            stolen.append(yard.collect(other))
+            stolen.append(harness.newest)
+            harness.clock.shift += LEASE + timedelta(seconds=1)
+            stolen.append(harness.collect(other))
 
     monkeypatch.setattr(harvester, "hit", hit)
-    yard.start()
+    harness.start()
     slow.step()
     assert (stolen[1].state, stolen[1].published) == ("completed", 700)
-    assert sorted(yard.numbers()) == list(range(1000))
+    assert sorted(harness.numbers()) == list(range(1000))
     first = Harvest.objects.earliest("pk")
     assert (first.state, first.reason, first.published) == ("interrupted", "lost", 300)
 
@@ -275,31 +275,31 @@ def test_a_collector_that_lost_its_lease_publishes_nothing_more(
 @pytest.mark.slow("1 s")
 @pytest.mark.covers("S0.20")
 def test_a_stop_is_kept_though_its_collector_dies(
-    yard: Yard, double: OctoparseDouble, fate: Fate
+    harness: CollectorHarness, double: OctoparseDouble, fate: Fate
 ) -> None:
     double.total = 1000
     where: dict[str, Any] = {
-        "project_id": yard.project.pk,
+        "project_id": harness.project.pk,
         "names": ["news"],
         "actor": None,
-        "now": yard.clock.now(),
+        "now": harness.clock.now(),
     }
     fate.left = 8
     with pytest.raises(Died):
-        yard.harvest(yard.collector())
+        harness.harvest(harness.collector())
     assert stop(**where)[0].became == "stopping"
-    harvest = yard.collect(yard.collector())
+    harvest = harness.collect(harness.collector())
     assert (harvest.state, harvest.reason) == ("stopped", "manual")
     assert harvest.checkpoint is not None
-    assert harvest.checkpoint == yard.state.checkpoint
+    assert harvest.checkpoint == harness.state.checkpoint
     assert Harvest.objects.count() == 1
-    assert yard.harvest().state == "completed"
-    assert {each.headers["offset"] for each in yard.deliveries()} == set(range(1000))
+    assert harness.harvest().state == "completed"
+    assert {each.headers["offset"] for each in harness.deliveries()} == set(range(1000))
 
 
 @pytest.mark.slow("1 s")
 def test_a_start_takes_back_a_stop_that_was_acted_on_already(
-    yard: Yard, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
+    harness: CollectorHarness, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     double.total = 500
     works: list[HarvestWorker] = []
@@ -310,25 +310,27 @@ def test_a_start_takes_back_a_stop_that_was_acted_on_already(
             super().run()
 
     def hit(name: str) -> None:
-        if name == "sources.after_checkpoint" and len(works) == 1 and yard.newest.batches == 2:
+        if name == "sources.after_checkpoint" and len(works) == 1 and harness.newest.batches == 2:
             # A stop seen by the collector, then a start before the batch ends.
-            now = yard.clock.now()
-            stop(project_id=yard.project.pk, names=["news"], actor=None, now=now)
+            now = harness.clock.now()
+            stop(project_id=harness.project.pk, names=["news"], actor=None, now=now)
             works[0].asked_to_stop = True
-            yard.start()
+            harness.start()
 
     monkeypatch.setattr("apps.sources.daemon.collector.HarvestWorker", Watched)
     monkeypatch.setattr(harvester, "hit", hit)
-    harvest = yard.harvest()
+    harvest = harness.harvest()
     assert (harvest.state, harvest.resumed, len(works)) == ("completed", True, 2)
-    assert sorted(yard.numbers()) == list(range(500))
+    assert sorted(harness.numbers()) == list(range(500))
 
 
-def test_two_collectors_never_have_the_same_source(yard: Yard, double: OctoparseDouble) -> None:
+def test_two_collectors_never_have_the_same_source(
+    harness: CollectorHarness, double: OctoparseDouble
+) -> None:
     double.total = 10
-    yard.collector()
-    yard.start()
-    now = yard.clock.now()
+    harness.collector()
+    harness.start()
+    now = harness.clock.now()
     first = claim(limit=5, collector="a", owner="a 1", now=now)
     assert [held.name for held in first] == ["news"]
     assert claim(limit=5, collector="b", owner="b 1", now=now) == []
@@ -340,10 +342,10 @@ def test_two_collectors_never_have_the_same_source(yard: Yard, double: Octoparse
 
 @pytest.mark.slow("1 s")
 def test_a_broker_that_is_away_is_waited_for(
-    yard: Yard, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
+    harness: CollectorHarness, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     double.total = 450
-    broker = yard.open_broker()
+    broker = harness.open_broker()
     publish = broker.publish
     calls = Counter[str]()
 
@@ -354,7 +356,7 @@ def test_a_broker_that_is_away_is_waited_for(
         return publish(messages)  # type: ignore[arg-type]  # as they came
 
     monkeypatch.setattr(broker, "publish", failing)
-    harvest = yard.harvest(yard.collector(broker=broker))
+    harvest = harness.harvest(harness.collector(broker=broker))
     # Five batches to the dataset and to the queue, and three that failed.
     assert (harvest.state, harvest.published, calls["publish"]) == ("completed", 450, 13)
-    assert sorted(yard.numbers()) == list(range(450))
+    assert sorted(harness.numbers()) == list(range(450))

@@ -10,7 +10,7 @@ from contextlib import closing
 import pika
 import pytest
 
-from tests.sources.collector_setup import QUEUE, Yard
+from tests.sources.collector_setup import QUEUE, CollectorHarness
 from tests.sources.octoparse_double import OctoparseDouble, record
 
 pytestmark = pytest.mark.services
@@ -25,11 +25,11 @@ def until(true: Callable[[], bool]) -> None:
 
 @pytest.mark.covers("S0.22", "S0.25", "S0.28")
 def test_a_third_party_is_given_json_that_lives_for_seven_days(
-    make_yard: Callable[..., Yard], double: OctoparseDouble, new_rabbit_vhost: str
+    make_yard: Callable[..., CollectorHarness], double: OctoparseDouble, new_rabbit_vhost: str
 ) -> None:
-    yard = make_yard(broker_url=new_rabbit_vhost)
+    harness = make_yard(broker_url=new_rabbit_vhost)
     double.total = 2
-    yard.harvest()
+    harness.harvest()
     with closing(pika.BlockingConnection(pika.URLParameters(new_rabbit_vhost))) as connection:
         channel = connection.channel()
         # RabbitMQ would reject another durability, or a TTL of the queue instead of each
@@ -44,12 +44,12 @@ def test_a_third_party_is_given_json_that_lives_for_seven_days(
 
 @pytest.mark.covers("S0.22", "S0.23", "S0.25")
 def test_messages_expire_by_themselves(
-    make_yard: Callable[..., Yard], double: OctoparseDouble, new_rabbit_vhost: str
+    make_yard: Callable[..., CollectorHarness], double: OctoparseDouble, new_rabbit_vhost: str
 ) -> None:
-    yard = make_yard(broker_url=new_rabbit_vhost, ttl_seconds=2)
-    broker = yard.open_broker()
+    harness = make_yard(broker_url=new_rabbit_vhost, ttl_seconds=2)
+    broker = harness.open_broker()
     double.total = 150
-    assert yard.harvest(yard.collector(broker=broker)).published == 150
+    assert harness.harvest(harness.collector(broker=broker)).published == 150
     assert broker.depth(QUEUE).ready == 150
     # Without a consumer and without a clean-up.
     until(lambda: broker.depth(QUEUE).ready == 0)
@@ -57,18 +57,18 @@ def test_messages_expire_by_themselves(
 
 @pytest.mark.covers("S0.24")
 def test_a_short_life_behind_a_long_one_still_counts(
-    make_yard: Callable[..., Yard], double: OctoparseDouble, new_rabbit_vhost: str
+    make_yard: Callable[..., CollectorHarness], double: OctoparseDouble, new_rabbit_vhost: str
 ) -> None:
-    yard = make_yard(broker_url=new_rabbit_vhost, ttl_seconds=600)
-    broker = yard.open_broker()
-    collector = yard.collector(broker=broker)
+    harness = make_yard(broker_url=new_rabbit_vhost, ttl_seconds=600)
+    broker = harness.open_broker()
+    collector = harness.collector(broker=broker)
     double.total = 1
-    yard.harvest(collector)
-    yard.configure(ttl_seconds=0.2)
+    harness.harvest(collector)
+    harness.configure(ttl_seconds=0.2)
     double.total = 3
-    yard.harvest(collector)
+    harness.harvest(collector)
     time.sleep(0.5)
     # RabbitMQ removes an expired message when it reaches the head of its queue.
     assert broker.depth(QUEUE).ready == 3
     # It is not delivered.
-    assert yard.numbers() == [0]
+    assert harness.numbers() == [0]

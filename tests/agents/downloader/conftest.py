@@ -11,14 +11,14 @@ import pytest
 
 from apps.agents.downloader.agent import DownloadAgent
 from apps.agents.downloader.options import AgentIdentity, AgentOptions
-from tests.agents.downloader.other_side import OtherSide
+from tests.agents.downloader.agent_peer import AgentPeer
 from tests.yardkit.web_server import WebServer, page, serve
 from yardkit.broker import Broker
 
 
 @pytest.fixture
-def other(broker: Broker) -> OtherSide:
-    return OtherSide(broker)
+def other(broker: Broker) -> AgentPeer:
+    return AgentPeer(broker)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ class Running:
 class Start:
     """Starts agents; the fixture stops them."""
 
-    def __init__(self, broker: Broker, other: OtherSide) -> None:
+    def __init__(self, broker: Broker, other: AgentPeer) -> None:
         self.broker = broker
         self.other = other
         self.running: list[Running] = []
@@ -64,7 +64,7 @@ class Start:
 
 
 @pytest.fixture
-async def start(broker: Broker, other: OtherSide, site: WebServer) -> AsyncIterator[Start]:
+async def start(broker: Broker, other: AgentPeer, site: WebServer) -> AsyncIterator[Start]:
     start = Start(broker, other)
     yield start
     for running in start.running:

@@ -11,9 +11,9 @@ import pytest
 
 from apps.agents.downloader.agent import SWEEP_SECONDS
 from apps.agents.downloader.vitals import AgentCounters
+from tests.agents.downloader.agent_peer import LOOPBACK, AgentPeer, Unreliable, item, until
 from tests.agents.downloader.conftest import Start
 from tests.agents.downloader.gate import Gate
-from tests.agents.downloader.other_side import LOOPBACK, OtherSide, Unreliable, item, until
 from tests.yardkit.web_server import WebServer, page
 from yardkit.broker import Broker, Delivery, Outgoing
 from yardkit.broker.base import DEAD_QUEUE, HEADER_REASON
@@ -35,7 +35,7 @@ from yardkit.protocol import (
 
 
 @pytest.mark.covers("S1.23", "S1.31")
-async def test_allocate(start: Start, other: OtherSide, caplog: pytest.LogCaptureFixture) -> None:
+async def test_allocate(start: Start, other: AgentPeer, caplog: pytest.LogCaptureFixture) -> None:
     running = start()
     ready = await other.allocate()
     assert ready == DownloaderReady(run=7, agent="agent-1", ok=True)
@@ -48,12 +48,12 @@ async def test_allocate(start: Start, other: OtherSide, caplog: pytest.LogCaptur
 
 
 async def test_a_run_that_was_started_anew_gets_a_downloader_of_its_own(
-    start: Start, broker: Broker, other: OtherSide
+    start: Start, broker: Broker, other: AgentPeer
 ) -> None:
     running = start()
     assert (await other.allocate(cookies={"sid": "old"})).ok
     before = running.agent.downloaders[7]
-    anew = OtherSide(broker, boot="boot2")
+    anew = AgentPeer(broker, boot="boot2")
     assert (await anew.allocate(cookies={"sid": "new"})).ok
     after = running.agent.downloaders[7]
     assert after is not before
@@ -62,7 +62,7 @@ async def test_a_run_that_was_started_anew_gets_a_downloader_of_its_own(
 
 
 async def test_requests_right_behind_an_allocation_find_their_downloader(
-    start: Start, other: OtherSide, site: WebServer
+    start: Start, other: AgentPeer, site: WebServer
 ) -> None:
     # As after a restart of the agent: both wait in its queue.
     other.send(
@@ -79,7 +79,7 @@ async def test_requests_right_behind_an_allocation_find_their_downloader(
 
 @pytest.mark.fault
 async def test_commands_that_meet_a_defect_leave_room_for_others(
-    start: Start, other: OtherSide, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    start: Start, other: AgentPeer, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = start(prefetch=2)
     await other.allocate()
@@ -104,7 +104,7 @@ async def test_commands_that_meet_a_defect_leave_room_for_others(
     assert (await other.allocate()).ok
 
 
-async def test_settings_that_make_no_sense_are_answered(start: Start, other: OtherSide) -> None:
+async def test_settings_that_make_no_sense_are_answered(start: Start, other: AgentPeer) -> None:
     running = start()
     ready = await other.allocate(allowed_networks=["nonsense"])
     assert not ready.ok
@@ -113,7 +113,7 @@ async def test_settings_that_make_no_sense_are_answered(start: Start, other: Oth
     await other.emptied()
 
 
-async def test_release(start: Start, other: OtherSide, site: WebServer) -> None:
+async def test_release(start: Start, other: AgentPeer, site: WebServer) -> None:
     running = start()
     gate = site.answers["/gate"] = Gate()
     await other.allocate(concurrency=2)
@@ -128,7 +128,7 @@ async def test_release(start: Start, other: OtherSide, site: WebServer) -> None:
 
 @pytest.mark.slow("1 s")
 @pytest.mark.covers("S1.26")
-async def test_it_looks_for_idle_downloaders_every_second(start: Start, other: OtherSide) -> None:
+async def test_it_looks_for_idle_downloaders_every_second(start: Start, other: AgentPeer) -> None:
     assert SWEEP_SECONDS == 1.0
     clock = ManualClock()
     running = start(clock=clock)
@@ -139,7 +139,7 @@ async def test_it_looks_for_idle_downloaders_every_second(start: Start, other: O
 
 @pytest.mark.covers("S1.26")
 async def test_idle_downloaders_are_released(
-    start: Start, other: OtherSide, site: WebServer
+    start: Start, other: AgentPeer, site: WebServer
 ) -> None:
     clock = ManualClock()
     clock.jump(time.time() - clock.time())
@@ -173,7 +173,7 @@ async def test_idle_downloaders_are_released(
 
 
 async def test_a_bad_request_among_good_ones(
-    start: Start, other: OtherSide, site: WebServer
+    start: Start, other: AgentPeer, site: WebServer
 ) -> None:
     start()
     await other.allocate()
@@ -191,7 +191,7 @@ async def test_a_bad_request_among_good_ones(
     await other.emptied()
 
 
-async def test_a_command_without_requests_is_done(start: Start, other: OtherSide) -> None:
+async def test_a_command_without_requests_is_done(start: Start, other: AgentPeer) -> None:
     start()
     await other.allocate()
     other.download([])
@@ -213,7 +213,7 @@ def test_every_counter_is_told() -> None:
 
 @pytest.mark.covers("S1.47")
 async def test_answers_are_offered_again(
-    start: Start, broker: Broker, other: OtherSide, site: WebServer
+    start: Start, broker: Broker, other: AgentPeer, site: WebServer
 ) -> None:
     unreliable = Unreliable(broker)
     running = start(broker=unreliable)
@@ -229,7 +229,7 @@ async def test_answers_are_offered_again(
 async def test_answers_nobody_takes_are_dropped_and_counted(
     start: Start,
     broker: Broker,
-    other: OtherSide,
+    other: AgentPeer,
     site: WebServer,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -245,7 +245,7 @@ async def test_answers_nobody_takes_are_dropped_and_counted(
 
 
 async def test_answers_to_a_run_that_is_gone_are_dropped_at_once(
-    start: Start, broker: Broker, other: OtherSide, site: WebServer
+    start: Start, broker: Broker, other: AgentPeer, site: WebServer
 ) -> None:
     unreliable = Unreliable(broker)
     running = start(broker=unreliable)
@@ -262,7 +262,7 @@ async def test_answers_to_a_run_that_is_gone_are_dropped_at_once(
 
 @pytest.mark.slow("1 s")
 async def test_a_broker_that_is_away_does_not_fill_the_memory(
-    start: Start, broker: Broker, other: OtherSide, site: WebServer
+    start: Start, broker: Broker, other: AgentPeer, site: WebServer
 ) -> None:
     unreliable = Unreliable(broker)
     site.answers["/big"] = page(b"x" * 100_000)
@@ -282,7 +282,7 @@ async def test_a_broker_that_is_away_does_not_fill_the_memory(
 
 @pytest.mark.covers("S1.23")
 async def test_exit_finishes_what_is_held(
-    start: Start, other: OtherSide, site: WebServer, caplog: pytest.LogCaptureFixture
+    start: Start, other: AgentPeer, site: WebServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     running = start()
@@ -299,7 +299,7 @@ async def test_exit_finishes_what_is_held(
 
 
 async def test_stop_gives_back_what_is_not_answered(
-    start: Start, broker: Broker, other: OtherSide, site: WebServer
+    start: Start, broker: Broker, other: AgentPeer, site: WebServer
 ) -> None:
     running = start(stop_seconds=0.1)
     gate = site.answers["/gate"] = Gate()
@@ -318,7 +318,7 @@ async def test_stop_gives_back_what_is_not_answered(
 
 
 async def test_stop_waits_for_what_is_nearly_done(
-    start: Start, other: OtherSide, site: WebServer
+    start: Start, other: AgentPeer, site: WebServer
 ) -> None:
     running = start(stop_seconds=20)
     gate = site.answers["/gate"] = Gate()
@@ -333,7 +333,7 @@ async def test_stop_waits_for_what_is_nearly_done(
 
 
 async def test_commands_are_taken_a_few_at_a_time(
-    start: Start, broker: Broker, other: OtherSide, site: WebServer
+    start: Start, broker: Broker, other: AgentPeer, site: WebServer
 ) -> None:
     start(prefetch=4)
     gate = site.answers["/gate"] = Gate()
@@ -349,7 +349,7 @@ async def test_commands_are_taken_a_few_at_a_time(
     await other.emptied()
 
 
-async def test_the_queue_outlives_the_agent(start: Start, broker: Broker, other: OtherSide) -> None:
+async def test_the_queue_outlives_the_agent(start: Start, broker: Broker, other: AgentPeer) -> None:
     first = start()
     await other.allocate()
     await other.emptied()

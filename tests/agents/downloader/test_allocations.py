@@ -12,8 +12,8 @@ from msgspec import structs
 from apps.agents.downloader.fetchers import FetchOptions, available_types
 from apps.agents.downloader.roster import Roster
 from apps.agents.downloader.store import AllocationStore, to_bytes
+from tests.agents.downloader.agent_peer import LOOPBACK, AgentPeer, take, until
 from tests.agents.downloader.conftest import Running, Start
-from tests.agents.downloader.other_side import LOOPBACK, OtherSide, take, until
 from tests.yardkit.web_server import WebServer
 from yardkit import failpoints, topology
 from yardkit.broker import Broker
@@ -42,7 +42,7 @@ async def stopped(running: Running) -> None:
     await asyncio.wait_for(running.task, 30)
 
 
-async def heartbeat_with(other: OtherSide, problem: str) -> Heartbeat:
+async def heartbeat_with(other: AgentPeer, problem: str) -> Heartbeat:
     """The next heartbeat that tells of it; of none where it is ""."""
 
     def look() -> list[Heartbeat]:
@@ -66,7 +66,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.covers("S1.49")
 async def test_an_agent_that_comes_back_knows_its_downloaders(
-    start: Start, other: OtherSide, site: WebServer, folder: Path
+    start: Start, other: AgentPeer, site: WebServer, folder: Path
 ) -> None:
     first = start(allocations=folder)
     await other.allocate(cookies={"own": "7"})
@@ -90,7 +90,7 @@ async def test_an_agent_that_comes_back_knows_its_downloaders(
 
 @pytest.mark.covers("S1.23")
 async def test_cookies_come_sealed_and_one_that_cannot_open_them_registers_again(
-    start: Start, other: OtherSide, site: WebServer, folder: Path
+    start: Start, other: AgentPeer, site: WebServer, folder: Path
 ) -> None:
     start(allocations=folder)
     (told,) = await until(lambda: take(other.registrations))
@@ -118,7 +118,7 @@ async def test_cookies_come_sealed_and_one_that_cannot_open_them_registers_again
 
 @pytest.mark.covers("S1.31")
 async def test_what_is_loaded_counts_as_allocated_now(
-    start: Start, other: OtherSide, folder: Path
+    start: Start, other: AgentPeer, folder: Path
 ) -> None:
     folder.mkdir(parents=True)
     settings = DownloaderSettings(allowed_networks=LOOPBACK)
@@ -143,7 +143,7 @@ async def test_what_is_loaded_counts_as_allocated_now(
 
 @pytest.mark.covers("S1.26")
 async def test_an_idle_downloader_loses_its_file_and_is_found_again(
-    start: Start, other: OtherSide, site: WebServer, folder: Path
+    start: Start, other: AgentPeer, site: WebServer, folder: Path
 ) -> None:
     clock = ManualClock()
     clock.jump(time.time() - clock.time())
@@ -175,7 +175,7 @@ async def test_an_idle_downloader_loses_its_file_and_is_found_again(
 @pytest.mark.fault
 @pytest.mark.covers("S1.49")
 async def test_a_damaged_file_is_told_until_it_is_taken_away(
-    start: Start, other: OtherSide, folder: Path
+    start: Start, other: AgentPeer, folder: Path
 ) -> None:
     folder.mkdir(parents=True)
     (folder / "run-8.alloc").write_bytes(b"")
@@ -190,7 +190,7 @@ async def test_a_damaged_file_is_told_until_it_is_taken_away(
 
 @pytest.mark.fault
 async def test_an_allocation_that_makes_no_sense_any_more_is_set_aside(
-    start: Start, other: OtherSide, folder: Path
+    start: Start, other: AgentPeer, folder: Path
 ) -> None:
     folder.mkdir(parents=True)
     settings = DownloaderSettings(type=DownloaderType.FILE)
@@ -206,7 +206,7 @@ async def test_an_allocation_that_makes_no_sense_any_more_is_set_aside(
 
 @pytest.mark.fault
 async def test_a_file_that_cannot_be_written_keeps_no_run_waiting(
-    start: Start, other: OtherSide, site: WebServer, folder: Path, caplog: pytest.LogCaptureFixture
+    start: Start, other: AgentPeer, site: WebServer, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # In the way of the folder.
     folder.parent.write_text("")
@@ -227,7 +227,7 @@ async def test_a_file_that_cannot_be_written_keeps_no_run_waiting(
 
 @pytest.mark.fault
 async def test_a_defect_while_a_file_is_written_keeps_no_run_waiting(
-    start: Start, other: OtherSide, folder: Path
+    start: Start, other: AgentPeer, folder: Path
 ) -> None:
     failpoints.configure({"FAILPOINTS": "agent.allocation_written=raise@1"})
     try:
@@ -264,7 +264,7 @@ async def test_one_file_that_never_works_does_not_stop_the_others(folder: Path) 
 
 
 async def test_problems_are_a_bounded_list_of_short_texts(
-    start: Start, other: OtherSide, folder: Path
+    start: Start, other: AgentPeer, folder: Path
 ) -> None:
     folder.mkdir(parents=True)
     for number in range(30):
@@ -277,7 +277,7 @@ async def test_problems_are_a_bounded_list_of_short_texts(
 
 
 async def test_an_agent_without_a_folder_keeps_nothing(
-    start: Start, other: OtherSide, tmp_path: Path
+    start: Start, other: AgentPeer, tmp_path: Path
 ) -> None:
     running = start()
     await other.allocate()
@@ -288,7 +288,7 @@ async def test_an_agent_without_a_folder_keeps_nothing(
 
 
 async def test_the_last_of_many_commands_counts(
-    start: Start, other: OtherSide, folder: Path
+    start: Start, other: AgentPeer, folder: Path
 ) -> None:
     for _ in range(10):
         other.ask()
@@ -314,7 +314,7 @@ async def test_the_last_of_many_commands_counts(
 
 @pytest.mark.covers("S1.31")
 async def test_an_old_allocation_is_dropped(
-    start: Start, other: OtherSide, caplog: pytest.LogCaptureFixture
+    start: Start, other: AgentPeer, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock()
     running = start(clock=clock)
@@ -330,7 +330,7 @@ async def test_an_old_allocation_is_dropped(
 
 
 async def test_an_allocation_of_the_future_or_of_unknown_age_is_done(
-    start: Start, other: OtherSide
+    start: Start, other: AgentPeer
 ) -> None:
     clock = ManualClock()
     start(clock=clock)
@@ -340,7 +340,7 @@ async def test_an_allocation_of_the_future_or_of_unknown_age_is_done(
 
 
 @pytest.mark.covers("S1.20")
-async def test_it_says_what_it_can_make(start: Start, other: OtherSide, tmp_path: Path) -> None:
+async def test_it_says_what_it_can_make(start: Start, other: AgentPeer, tmp_path: Path) -> None:
     options = FetchOptions(files=tmp_path)
     start(fetching=options)
     registered = (await until(lambda: take(other.registrations)))[0]
@@ -371,7 +371,7 @@ async def test_it_says_what_it_can_make(start: Start, other: OtherSide, tmp_path
 async def test_settings_that_cannot_work_are_refused_with_a_reason(
     start: Start,
     broker: Broker,
-    other: OtherSide,
+    other: AgentPeer,
     folder: Path,
     settings: dict[str, object],
     reason: str,

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from tests.agents.bad_bodies import BAD_BODIES
+from tests.agents.downloader.agent_peer import LOOPBACK, AgentPeer, item, until
 from tests.agents.downloader.conftest import Start
-from tests.agents.downloader.other_side import LOOPBACK, OtherSide, item, until
+from tests.agents.malformed_messages import BAD_BODIES
 from tests.yardkit.web_server import WebServer
 from yardkit.broker import Broker
 from yardkit.broker.base import DEAD_QUEUE, HEADER_REASON
@@ -58,7 +58,7 @@ REFUSED = {name: (body, "not a message") for name, body in BAD_BODIES.items()} |
 @pytest.mark.covers("S1.24")
 @pytest.mark.parametrize("name", REFUSED)
 async def test_what_is_no_command_is_set_aside(
-    start: Start, broker: Broker, other: OtherSide, site: WebServer, name: str
+    start: Start, broker: Broker, other: AgentPeer, site: WebServer, name: str
 ) -> None:
     body, reason = REFUSED[name]
     running = start()
@@ -81,7 +81,7 @@ async def test_what_is_no_command_is_set_aside(
 
 @pytest.mark.fault
 async def test_strange_values_in_a_good_command_fail_what_they_are_in(
-    start: Start, other: OtherSide, site: WebServer
+    start: Start, other: AgentPeer, site: WebServer
 ) -> None:
     running = start()
     await other.allocate()

@@ -13,9 +13,9 @@ import pytest
 from apps.agents.downloader.fetchers.options import FetchOptions
 from apps.agents.downloader.fetchers.redial import RedialOptions
 from apps.agents.downloader.results import make_result
+from tests.agents.downloader.agent_peer import AgentPeer, Unreliable, until
 from tests.agents.downloader.conftest import Start
 from tests.agents.downloader.gate import Gate
-from tests.agents.downloader.other_side import OtherSide, Unreliable, until
 from tests.yardkit.web_server import WebServer, page
 from yardkit.broker import Broker
 from yardkit.clock import ManualClock
@@ -31,7 +31,7 @@ from yardkit.protocol import (
 
 
 @pytest.mark.covers("S1.23")
-async def test_download(start: Start, other: OtherSide, site: WebServer) -> None:
+async def test_download(start: Start, other: AgentPeer, site: WebServer) -> None:
     running = start()
     site.answers |= {f"/{number}": page(b"page %d" % number) for number in range(100)}
     await other.allocate(user_agent="Yard/1")
@@ -47,7 +47,7 @@ async def test_download(start: Start, other: OtherSide, site: WebServer) -> None
     assert len(site.seen) == 100, "no page twice"
 
 
-async def test_answers_travel_in_batches(start: Start, broker: Broker, other: OtherSide) -> None:
+async def test_answers_travel_in_batches(start: Start, broker: Broker, other: AgentPeer) -> None:
     unreliable = Unreliable(broker)
     start(broker=unreliable)
     await other.allocate()
@@ -58,7 +58,7 @@ async def test_answers_travel_in_batches(start: Start, broker: Broker, other: Ot
     assert len(sent) <= 1 + 100 // 10
 
 
-async def test_failures_are_answers(start: Start, other: OtherSide, site: WebServer) -> None:
+async def test_failures_are_answers(start: Start, other: AgentPeer, site: WebServer) -> None:
     start()
     site.answers["/gate"] = Gate()
     await other.allocate(timeout_seconds=0.1)
@@ -73,9 +73,9 @@ async def test_failures_are_answers(start: Start, other: OtherSide, site: WebSer
     await other.emptied()
 
 
-async def test_large_bodies_are_compressed(start: Start, other: OtherSide, site: WebServer) -> None:
+async def test_large_bodies_are_compressed(start: Start, other: AgentPeer, site: WebServer) -> None:
     start()
-    body = b"crawl the yard " * 200_000
+    body = b"crawl the page " * 200_000
     site.answers |= {"/large": page(body), "/small": page(b"x" * 1_000_000)}
     await other.allocate(max_body_bytes=2_000_000)
     other.download([site.url("/large"), site.url("/small")])
@@ -87,7 +87,7 @@ async def test_large_bodies_are_compressed(start: Start, other: OtherSide, site:
     assert (small.compressed, len(small.body)) == (False, 1_000_000)
 
 
-async def test_concurrency_is_kept(start: Start, other: OtherSide, site: WebServer) -> None:
+async def test_concurrency_is_kept(start: Start, other: AgentPeer, site: WebServer) -> None:
     start()
     gate = site.answers["/gate"] = Gate()
     await other.allocate(concurrency=3)
@@ -101,11 +101,11 @@ async def test_concurrency_is_kept(start: Start, other: OtherSide, site: WebServ
 
 @pytest.mark.covers("S1.25")
 async def test_runs_are_isolated(
-    start: Start, broker: Broker, other: OtherSide, site: WebServer
+    start: Start, broker: Broker, other: AgentPeer, site: WebServer
 ) -> None:
     start()
     site.answers["/login"] = page(b"", headers={"Set-Cookie": "session=7; Path=/"})
-    stranger = OtherSide(broker, run=8)
+    stranger = AgentPeer(broker, run=8)
     await other.allocate()
     await stranger.allocate(cookies={"own": "8"})
     other.download([site.url("/login")])
@@ -119,7 +119,7 @@ async def test_runs_are_isolated(
 
 
 @pytest.mark.covers("S1.32")
-async def test_a_run_without_downloader_gets_an_answer(start: Start, other: OtherSide) -> None:
+async def test_a_run_without_downloader_gets_an_answer(start: Start, other: AgentPeer) -> None:
     running = start()
     other.download(["http://a.example/", "http://b.example/"])
     results = await other.results(2)
@@ -129,7 +129,7 @@ async def test_a_run_without_downloader_gets_an_answer(start: Start, other: Othe
 
 
 @pytest.mark.covers("S1.32", "S1.46")
-async def test_old_commands_are_dropped(start: Start, other: OtherSide, site: WebServer) -> None:
+async def test_old_commands_are_dropped(start: Start, other: AgentPeer, site: WebServer) -> None:
     clock = ManualClock()
     clock.jump(time.time() - clock.time())
     running = start(clock=clock)
@@ -144,7 +144,7 @@ async def test_old_commands_are_dropped(start: Start, other: OtherSide, site: We
 
 @pytest.mark.covers("S1.32")
 async def test_a_request_may_grow_old_while_it_waits(
-    start: Start, other: OtherSide, site: WebServer
+    start: Start, other: AgentPeer, site: WebServer
 ) -> None:
     clock = ManualClock()
     clock.jump(time.time() - clock.time())
@@ -163,7 +163,7 @@ async def test_a_request_may_grow_old_while_it_waits(
 
 @pytest.mark.slow("4 s")
 async def test_a_request_that_waits_for_a_redial_is_held_and_its_copies_are_merged(
-    start: Start, other: OtherSide, site: WebServer, tmp_path: Path
+    start: Start, other: AgentPeer, site: WebServer, tmp_path: Path
 ) -> None:
     site.answers["/banned"] = page(b"go away")
     lock = tmp_path / "redial.lock"

@@ -12,8 +12,8 @@ import pytest
 from apps.agents.downloader import heartbeat_sender
 from apps.agents.downloader.options import AgentIdentity
 from apps.agents.downloader.vitals import AgentVitals
+from tests.agents.downloader.agent_peer import AgentPeer, Unreliable, take, until
 from tests.agents.downloader.conftest import Start
-from tests.agents.downloader.other_side import OtherSide, Unreliable, take, until
 from tests.yardkit.web_server import WebServer
 from yardkit import topology
 from yardkit.broker import Broker
@@ -22,7 +22,7 @@ from yardkit.protocol import Heartbeat, Register
 
 
 @pytest.mark.covers("S1.20", "S1.21")
-async def test_it_registers_and_says_that_it_is_alive(start: Start, other: OtherSide) -> None:
+async def test_it_registers_and_says_that_it_is_alive(start: Start, other: AgentPeer) -> None:
     start()
     registered = await until(lambda: take(other.registrations))
     beats = await until(lambda: take(other.heartbeats))
@@ -41,7 +41,7 @@ async def test_it_registers_and_says_that_it_is_alive(start: Start, other: Other
 
 @pytest.mark.covers("S1.20")
 async def test_heartbeats_count_downloaders(
-    start: Start, other: OtherSide, monkeypatch: pytest.MonkeyPatch
+    start: Start, other: AgentPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topology, "HEARTBEAT_SECONDS", 0.02)
     start()
@@ -57,7 +57,7 @@ async def test_heartbeats_count_downloaders(
 
 @pytest.mark.covers("S1.20")
 async def test_heartbeats_say_how_busy_it_and_its_server_are(
-    start: Start, other: OtherSide, site: WebServer, monkeypatch: pytest.MonkeyPatch
+    start: Start, other: AgentPeer, site: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topology, "HEARTBEAT_SECONDS", 0.02)
     clock = ManualClock()
@@ -79,7 +79,7 @@ async def test_heartbeats_say_how_busy_it_and_its_server_are(
 
 @pytest.mark.covers("S1.22")
 async def test_a_heartbeat_every_five_seconds(
-    broker: Broker, other: OtherSide, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, other: AgentPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
 
@@ -107,7 +107,7 @@ async def test_a_heartbeat_every_five_seconds(
 async def test_heartbeats_outlive_a_broker_that_fails(
     start: Start,
     broker: Broker,
-    other: OtherSide,
+    other: AgentPeer,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -130,7 +130,7 @@ async def test_heartbeats_outlive_a_broker_that_fails(
 
 @pytest.mark.covers("S1.47")
 async def test_it_registers_as_soon_as_the_broker_takes_it(
-    start: Start, broker: Broker, other: OtherSide, caplog: pytest.LogCaptureFixture
+    start: Start, broker: Broker, other: AgentPeer, caplog: pytest.LogCaptureFixture
 ) -> None:
     unreliable = Unreliable(broker)
     unreliable.failures = 4

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.downloader.other_side import OtherSide, take, until
+from tests.agents.downloader.agent_peer import AgentPeer, take, until
 from tests.agents.downloader.test_agent import Gate
 from tests.plugins.measurements import Measured
 from tests.yardkit.web_server import WebServer, page, serve
@@ -81,7 +81,7 @@ async def ended_in_time(process: subprocess.Popen[str]) -> tuple[int, str]:
 async def test_a_signal_ends_an_idle_agent(
     launch: Launch, broker: Broker, signum: signal.Signals
 ) -> None:
-    other = OtherSide(broker)
+    other = AgentPeer(broker)
     process = launch("--id", "agent-1")
     await other.allocate()
     process.send_signal(signum)
@@ -94,7 +94,7 @@ async def test_a_signal_ends_an_idle_agent(
 async def test_a_signal_ends_an_agent_at_work(
     launch: Launch, broker: Broker, site: WebServer
 ) -> None:
-    other = OtherSide(broker)
+    other = AgentPeer(broker)
     gate = site.answers["/gate"] = Gate()
     process = launch("--id", "agent-1")
     await other.allocate()
@@ -113,10 +113,10 @@ async def test_a_killed_agent_comes_back_as_itself(
     launch: Launch, broker: Broker, site: WebServer
 ) -> None:
     process = launch("--name", "one")
-    registrations = OtherSide(broker, agent="unused", run=1).registrations
+    registrations = AgentPeer(broker, agent="unused", run=1).registrations
     first = (await until(lambda: take(registrations)))[0]
     assert isinstance(first, Register)
-    other = OtherSide(broker, agent=first.agent)
+    other = AgentPeer(broker, agent=first.agent)
     gate = site.answers["/gate"] = Gate()
     await other.allocate()
     other.download([site.url("/gate")])
@@ -176,7 +176,7 @@ async def test_an_unreachable_broker_is_waited_for(launch: Launch) -> None:
 async def test_it_ends_with_its_supervisor(
     launch: Launch, broker: Broker, sqlite_broker_url: str
 ) -> None:
-    other = OtherSide(broker)
+    other = AgentPeer(broker)
     source = (
         "import subprocess, sys, time\n"
         "subprocess.Popen([sys.executable, '-m', 'apps.agents.downloader', '--id', 'agent-1'])\n"
@@ -225,7 +225,7 @@ class Asked:
 
     count = 10
 
-    def __init__(self, other: OtherSide, site: WebServer) -> None:
+    def __init__(self, other: AgentPeer, site: WebServer) -> None:
         self._other = other
         self._answers = Counter[int]()
         other.download([site.url("/")] * self.count)
@@ -274,7 +274,7 @@ async def test_no_request_is_lost_at_any_failpoint(
     launch: Launch, broker: Broker, site: WebServer, failpoint: str, measured: Measured
 ) -> None:
     """Every request is answered, counted as dropped, or comes again to the next agent."""
-    other = OtherSide(broker)
+    other = AgentPeer(broker)
     process = launch("--id", "agent-1", FAILPOINTS=failpoint)
     await other.allocate()
     first = Asked(other, site)
@@ -314,7 +314,7 @@ async def test_no_request_is_lost_at_any_failpoint(
 async def test_told_to_exit_it_finishes_what_it_holds(
     launch: Launch, broker: Broker, site: WebServer
 ) -> None:
-    other = OtherSide(broker)
+    other = AgentPeer(broker)
     gate = site.answers["/gate"] = Gate()
     process = launch("--id", "agent-1")
     await other.allocate(concurrency=1)
@@ -348,7 +348,7 @@ async def test_killed_while_it_writes_an_allocation(
     measured: Measured,
 ) -> None:
     """Every start afterwards works, with the file or without it, and no half file stays."""
-    other, second = OtherSide(broker), OtherSide(broker, run=8)
+    other, second = AgentPeer(broker), AgentPeer(broker, run=8)
     folder = tmp_path / "agents" / "agent-1" / "downloaders"
     process = launch("--id", "agent-1", FAILPOINTS=f"{point}=kill@{hit}")
     if hit == 2:

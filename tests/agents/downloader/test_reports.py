@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from apps.agents.downloader.reports import HostReports, retry_after_seconds
+from tests.agents.downloader.agent_peer import AgentPeer, Unreliable, take, until
 from tests.agents.downloader.conftest import Start
 from tests.agents.downloader.gate import Gate
-from tests.agents.downloader.other_side import OtherSide, Unreliable, take, until
 from tests.yardkit.web_server import WebServer, page
 from yardkit import topology
 from yardkit.broker import Broker, Outgoing
@@ -55,7 +55,7 @@ def center(broker: Broker) -> Center:
 
 
 async def test_finished_requests_are_counted_by_host(
-    start: Start, broker: Broker, other: OtherSide, site: WebServer, center: Center
+    start: Start, broker: Broker, other: AgentPeer, site: WebServer, center: Center
 ) -> None:
     unreliable = Unreliable(broker)
     start(broker=unreliable)
@@ -82,7 +82,7 @@ async def test_finished_requests_are_counted_by_host(
 
 
 async def test_requests_that_were_never_sent_are_counted_too(
-    start: Start, other: OtherSide, site: WebServer, center: Center
+    start: Start, other: AgentPeer, site: WebServer, center: Center
 ) -> None:
     clock = ManualClock()
     clock.jump(time.time() - clock.time())
@@ -111,7 +111,7 @@ async def test_requests_that_were_never_sent_are_counted_too(
 
 
 async def test_nobody_who_did_not_ask_hears_of_it(
-    start: Start, broker: Broker, other: OtherSide, site: WebServer
+    start: Start, broker: Broker, other: AgentPeer, site: WebServer
 ) -> None:
     unreliable = Unreliable(broker)
     running = start(broker=unreliable)
@@ -127,7 +127,7 @@ async def test_nobody_who_did_not_ask_hears_of_it(
 
 async def test_a_center_that_is_gone_is_no_failure(
     start: Start,
-    other: OtherSide,
+    other: AgentPeer,
     site: WebServer,
     center: Center,
     caplog: pytest.LogCaptureFixture,
@@ -143,7 +143,7 @@ async def test_a_center_that_is_gone_is_no_failure(
 
 
 async def test_a_broker_that_fails_for_a_moment_loses_no_report(
-    start: Start, broker: Broker, other: OtherSide, center: Center, monkeypatch: pytest.MonkeyPatch
+    start: Start, broker: Broker, other: AgentPeer, center: Center, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apps.agents.downloader.reports.REPORT_SECONDS", 1000.0)
     unreliable = Unreliable(broker)
@@ -158,7 +158,7 @@ async def test_a_broker_that_fails_for_a_moment_loses_no_report(
 
 
 async def test_reports_leave_before_the_agent_does(
-    start: Start, other: OtherSide, site: WebServer, center: Center, monkeypatch: pytest.MonkeyPatch
+    start: Start, other: AgentPeer, site: WebServer, center: Center, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apps.agents.downloader.reports.REPORT_SECONDS", 1000.0)
     running = start()
@@ -173,7 +173,7 @@ async def test_reports_leave_before_the_agent_does(
 
 
 async def test_many_hosts_travel_in_several_messages(
-    start: Start, other: OtherSide, center: Center, monkeypatch: pytest.MonkeyPatch
+    start: Start, other: AgentPeer, center: Center, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apps.agents.downloader.reports.MAX_HOSTS", 4)
     start()

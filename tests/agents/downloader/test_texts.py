@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from tests.agents.downloader.agent_peer import AgentPeer, item
 from tests.agents.downloader.conftest import Start
 from tests.agents.downloader.gate import Gate
-from tests.agents.downloader.other_side import OtherSide, item
 from tests.yardkit.web_server import WebServer, page, redirect
 from yardkit.broker import Broker
 from yardkit.protocol import CutRule, DownloadCommand, DownloadRequest, FailureKind
@@ -19,7 +19,7 @@ HTML = {"Content-Type": "text/html; charset=gbk"}
 
 
 @pytest.mark.covers("S1.27")
-async def test_content_is_cut_on_the_agent(start: Start, other: OtherSide, site: WebServer) -> None:
+async def test_content_is_cut_on_the_agent(start: Start, other: AgentPeer, site: WebServer) -> None:
     start()
     zipped = gzip.compress(("头" * 600_000 + "<p>中文</p>").encode("gbk"))
     site.answers |= {
@@ -46,7 +46,7 @@ async def test_content_is_cut_on_the_agent(start: Start, other: OtherSide, site:
 
 
 async def test_a_centers_own_request_is_not_cut(
-    start: Start, other: OtherSide, site: WebServer
+    start: Start, other: AgentPeer, site: WebServer
 ) -> None:
     start()
     text = b"User-agent: *\nDisallow: /private &amp; more\n"
@@ -67,13 +67,13 @@ async def test_a_centers_own_request_is_not_cut(
 
 @pytest.mark.covers("S1.25", "S1.30")
 async def test_two_runs_share_neither_cookies_nor_connections(
-    start: Start, broker: Broker, other: OtherSide, site: WebServer
+    start: Start, broker: Broker, other: AgentPeer, site: WebServer
 ) -> None:
     start()
     for run in (7, 8, 9):
         cookie = {"Set-Cookie": f"session={run}; Path=/"}
         site.answers[f"/login{run}"] = page(b"", headers=cookie)
-    sides = {7: other, 8: OtherSide(broker, run=8), 9: OtherSide(broker, run=9)}
+    sides = {7: other, 8: AgentPeer(broker, run=8), 9: AgentPeer(broker, run=9)}
     await sides[7].allocate(cookies={"own": "7"})
     await sides[8].allocate()
     await sides[9].allocate(cookies={"own": "9"}, use_cookies=False)
@@ -93,7 +93,7 @@ async def test_two_runs_share_neither_cookies_nor_connections(
 @pytest.mark.slow("5 s")
 @pytest.mark.covers("S1.25", "S1.30")
 async def test_each_run_has_its_own_limits(
-    start: Start, broker: Broker, other: OtherSide, site: WebServer
+    start: Start, broker: Broker, other: AgentPeer, site: WebServer
 ) -> None:
     start()
     bomb = gzip.compress(b"\0" * 50_000_000)
@@ -105,7 +105,7 @@ async def test_each_run_has_its_own_limits(
         "/slow": Gate(),
     }
     paths = ["/bomb", "/long", "/moved", "/slow"]
-    strict = OtherSide(broker, run=8)
+    strict = AgentPeer(broker, run=8)
     await other.allocate(max_body_bytes=4000, max_redirects=1, timeout_seconds=3)
     await strict.allocate(max_body_bytes=100, follow_redirects=False, timeout_seconds=60)
     other.download([site.url(path) for path in paths])

@@ -8,7 +8,7 @@ import pytest
 
 from apps.agents.center.politeness.limits import Defaults, HostRuleLimits, HostRules
 from apps.agents.center.politeness.robots import MAX_BYTES, RETRY_SECONDS, origin_of, read
-from tests.agents.politeness.world import HOST, World, count, items, reasons, view
+from tests.agents.politeness.engine_harness import HOST, EngineHarness, count, items, reasons, view
 from yardkit.protocol import DownloadResult, FailureKind
 
 UNLIMITED = Defaults(requests_per_second=0, concurrency=0)
@@ -16,70 +16,70 @@ FORBIDS_2 = "User-agent: *\nDisallow: /2\n"
 
 
 def test_requests_wait_for_robots_txt_which_is_asked_for_once() -> None:
-    world = World(UNLIMITED)
-    world.offer(3, run=1, obey=True)
-    world.offer(3, run=2, obey=True)
-    (fetch,) = world.step().fetches
+    harness = EngineHarness(UNLIMITED)
+    harness.offer(3, run=1, obey=True)
+    harness.offer(3, run=2, obey=True)
+    (fetch,) = harness.step().fetches
     assert fetch.url == f"http://{HOST}/robots.txt"
-    world.run(0.3)
-    assert not world.gone
-    assert reasons(world.all.held) == [f"robots.txt of http://{HOST} is not there yet"] * 2
-    world.answer(fetch.number, FORBIDS_2)
-    actions = world.step()
+    harness.run(0.3)
+    assert not harness.gone
+    assert reasons(harness.all.held) == [f"robots.txt of http://{HOST} is not there yet"] * 2
+    harness.answer(fetch.number, FORBIDS_2)
+    actions = harness.step()
     assert sorted(one.item.id for one in actions.go) == [1, 1, 3, 3]
     assert set(reasons(actions.refused)) == {f"robots.txt of http://{HOST} forbids it"}
     assert count(actions.refused) == 2
-    world.offer(3, run=1, obey=True)
-    actions = world.step()
+    harness.offer(3, run=1, obey=True)
+    actions = harness.step()
     assert (len(actions.go), count(actions.refused), actions.fetches) == (2, 1, [])
 
 
 def test_a_run_that_need_not_obey_is_not_held_and_a_rule_decides_before_it() -> None:
-    world = World(UNLIMITED)
-    world.offer(3, obey=False)
-    assert len(world.step().go) == 3
-    world.engine.set_rules(HostRules.of(UNLIMITED, [HostRuleLimits(HOST, obey_robots=True)]))
-    world.offer(3, obey=False)
-    assert len(world.step().fetches) == 1
-    world.engine.set_rules(HostRules.of(UNLIMITED, [HostRuleLimits("b.test", obey_robots=False)]))
-    world.offer(3, host="b.test", obey=True)
-    assert len(world.step().go) == 3
+    harness = EngineHarness(UNLIMITED)
+    harness.offer(3, obey=False)
+    assert len(harness.step().go) == 3
+    harness.engine.set_rules(HostRules.of(UNLIMITED, [HostRuleLimits(HOST, obey_robots=True)]))
+    harness.offer(3, obey=False)
+    assert len(harness.step().fetches) == 1
+    harness.engine.set_rules(HostRules.of(UNLIMITED, [HostRuleLimits("b.test", obey_robots=False)]))
+    harness.offer(3, host="b.test", obey=True)
+    assert len(harness.step().go) == 3
 
 
 def test_each_origin_has_its_own() -> None:
-    world = World(UNLIMITED)
-    world.offer(1, obey=True)
-    world.offer(1, host="other.test", obey=True)
-    assert {fetch.url for fetch in world.step().fetches} == {
+    harness = EngineHarness(UNLIMITED)
+    harness.offer(1, obey=True)
+    harness.offer(1, host="other.test", obey=True)
+    assert {fetch.url for fetch in harness.step().fetches} == {
         f"http://{HOST}/robots.txt",
         "http://other.test/robots.txt",
     }
 
 
 def test_the_group_of_the_runs_own_user_agent_counts() -> None:
-    world = World(UNLIMITED)
-    world.offer(2, obey=True)
-    world.robots("User-agent: *\nDisallow: /\n\nUser-agent: crawlyard\nDisallow: /1\n")
-    actions = world.step()
+    harness = EngineHarness(UNLIMITED)
+    harness.offer(2, obey=True)
+    harness.robots("User-agent: *\nDisallow: /\n\nUser-agent: crawlyard\nDisallow: /1\n")
+    actions = harness.step()
     assert [one.item.id for one in actions.go] == [2]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 451])
 def test_what_is_not_there_forbids_nothing(status: int) -> None:
-    world = World(UNLIMITED)
-    world.offer(3, obey=True)
-    world.robots("User-agent: *\nDisallow: /", status)
-    assert len(world.step().go) == 3
+    harness = EngineHarness(UNLIMITED)
+    harness.offer(3, obey=True)
+    harness.robots("User-agent: *\nDisallow: /", status)
+    assert len(harness.step().go) == 3
 
 
 @pytest.mark.parametrize("failure", [FailureKind.ADDRESS_REFUSED, FailureKind.BAD_REQUEST])
 def test_what_the_agent_refuses_it_refuses_for_every_page_in_its_own_words(
     failure: FailureKind,
 ) -> None:
-    world = World(UNLIMITED)
-    world.offer(3, obey=True)
-    world.robots(status=0, failure=failure, error="no")
-    assert len(world.step().go) == 3
+    harness = EngineHarness(UNLIMITED)
+    harness.offer(3, obey=True)
+    harness.robots(status=0, failure=failure, error="no")
+    assert len(harness.step().go) == 3
 
 
 @pytest.mark.parametrize(
@@ -94,93 +94,95 @@ def test_what_the_agent_refuses_it_refuses_for_every_page_in_its_own_words(
 def test_out_of_reach_it_is_tried_again_and_then_everything_is_forbidden(
     answer: dict[str, object], problem: str
 ) -> None:
-    world = World(UNLIMITED)
-    world.offer(2, obey=True)
+    harness = EngineHarness(UNLIMITED)
+    harness.offer(2, obey=True)
     for pause in RETRY_SECONDS:
-        world.robots(**answer)  # type: ignore[arg-type]
-        world.run(pause - 1.1, tick=0.1)
-        assert not world.gone
-        assert not world.all.refused
-        world.clock.advance(1.2)
-    world.robots(**answer)  # type: ignore[arg-type]
-    actions = world.step()
+        harness.robots(**answer)  # type: ignore[arg-type]
+        harness.run(pause - 1.1, tick=0.1)
+        assert not harness.gone
+        assert not harness.all.refused
+        harness.clock.advance(1.2)
+    harness.robots(**answer)  # type: ignore[arg-type]
+    actions = harness.step()
     text = f"robots.txt of http://{HOST} cannot be read ({problem})"
     assert reasons(actions.refused) == [text]
-    assert f"is not there yet ({problem})" in reasons(world.all.held)[-1]
+    assert f"is not there yet ({problem})" in reasons(harness.all.held)[-1]
     # At once for a while, and then it is tried anew.
-    world.offer(1, obey=True)
-    assert reasons(world.step().refused) == [text]
-    world.clock.advance(61)
-    world.offer(1, obey=True)
-    world.robots("")
-    assert len(world.step().go) == 1
+    harness.offer(1, obey=True)
+    assert reasons(harness.step().refused) == [text]
+    harness.clock.advance(61)
+    harness.offer(1, obey=True)
+    harness.robots("")
+    assert len(harness.step().go) == 1
 
 
 def test_an_answer_that_never_comes_is_a_try_that_failed() -> None:
-    world = World(UNLIMITED)
-    world.offer(1, obey=True)
-    (first,) = world.step().fetches
-    world.clock.advance(46)
-    world.step()
-    world.clock.advance(3)
-    (second,) = world.step().fetches
-    world.answer(first.number, "User-agent: *\nDisallow: /")
-    assert not world.step().refused
-    world.answer(second.number)
-    assert len(world.step().go) == 1
+    harness = EngineHarness(UNLIMITED)
+    harness.offer(1, obey=True)
+    (first,) = harness.step().fetches
+    harness.clock.advance(46)
+    harness.step()
+    harness.clock.advance(3)
+    (second,) = harness.step().fetches
+    harness.answer(first.number, "User-agent: *\nDisallow: /")
+    assert not harness.step().refused
+    harness.answer(second.number)
+    assert len(harness.step().go) == 1
 
 
 def test_a_cached_copy_stands_in_for_one_that_is_out_of_reach() -> None:
-    world = World(Defaults(requests_per_second=0, concurrency=0, robots_cache_seconds=100))
-    world.offer(2, obey=True)
-    world.robots(FORBIDS_2)
-    world.step()
-    world.clock.advance(101)
-    world.offer(2, obey=True)
+    harness = EngineHarness(
+        Defaults(requests_per_second=0, concurrency=0, robots_cache_seconds=100)
+    )
+    harness.offer(2, obey=True)
+    harness.robots(FORBIDS_2)
+    harness.step()
+    harness.clock.advance(101)
+    harness.offer(2, obey=True)
     for pause in (*RETRY_SECONDS, 0):
-        world.robots(status=500)
-        world.step()
-        world.clock.advance(pause + 0.1)
-    assert [one.item.id for _at, one in world.gone] == [1, 1]
-    assert count(world.all.refused) == 2
+        harness.robots(status=500)
+        harness.step()
+        harness.clock.advance(pause + 0.1)
+    assert [one.item.id for _at, one in harness.gone] == [1, 1]
+    assert count(harness.all.refused) == 2
 
 
 def test_redirects_are_followed_five_times() -> None:
-    world = World(UNLIMITED)
-    world.offer(1, obey=True)
+    harness = EngineHarness(UNLIMITED)
+    harness.offer(1, obey=True)
     for number in range(5):
-        (fetch,) = world.step().fetches
+        (fetch,) = harness.step().fetches
         to = [("Location", f"/r{number}")]
-        world.answer(fetch.number, "", 301, headers=to)
-    (fetch,) = world.step().fetches
+        harness.answer(fetch.number, "", 301, headers=to)
+    (fetch,) = harness.step().fetches
     assert fetch.url == f"http://{HOST}/r4"
-    world.answer(fetch.number, "", 301, headers=[("Location", "/again")])
-    assert len(world.step().go) == 1
+    harness.answer(fetch.number, "", 301, headers=[("Location", "/again")])
+    assert len(harness.step().go) == 1
 
 
 @pytest.mark.parametrize("where", ["ftp://x/", "http://[", ""])
 def test_a_redirect_to_nowhere_forbids_nothing(where: str) -> None:
-    world = World(UNLIMITED)
-    world.offer(1, obey=True)
-    world.robots("", 302, headers=[("location", where)])
-    assert len(world.step().go) == 1
+    harness = EngineHarness(UNLIMITED)
+    harness.offer(1, obey=True)
+    harness.robots("", 302, headers=[("location", where)])
+    assert len(harness.step().go) == 1
 
 
 @pytest.mark.parametrize("line", ["Crawl-delay: 2", "Request-rate: 1/2s"])
 def test_a_delay_it_asks_for_is_a_rate(line: str) -> None:
-    world = World(Defaults(concurrency=0))
-    world.offer(30, obey=True)
-    world.robots(f"User-agent: *\n{line}\n")
-    world.run(20.0, tick=0.1)
-    assert 9 <= len(world.gone) <= 11
+    harness = EngineHarness(Defaults(concurrency=0))
+    harness.offer(30, obey=True)
+    harness.robots(f"User-agent: *\n{line}\n")
+    harness.run(20.0, tick=0.1)
+    assert 9 <= len(harness.gone) <= 11
 
 
 def test_a_delay_never_makes_a_host_faster() -> None:
-    world = World(Defaults(requests_per_second=0.5, concurrency=0))
-    world.offer(30, obey=True)
-    world.robots("User-agent: *\nCrawl-delay: 0.01\n")
-    world.run(20.0, tick=0.1)
-    assert len(world.gone) <= 11
+    harness = EngineHarness(Defaults(requests_per_second=0.5, concurrency=0))
+    harness.offer(30, obey=True)
+    harness.robots("User-agent: *\nCrawl-delay: 0.01\n")
+    harness.run(20.0, tick=0.1)
+    assert len(harness.gone) <= 11
 
 
 def test_only_the_first_half_megabyte_is_read_and_rubbish_forbids_nothing() -> None:
@@ -195,20 +197,20 @@ def test_only_the_first_half_megabyte_is_read_and_rubbish_forbids_nothing() -> N
 
 
 def test_a_host_that_is_stopped_is_not_even_asked_for_it() -> None:
-    world = World(UNLIMITED, HostRuleLimits(HOST, stopped=True))
-    world.offer(1, obey=True)
-    world.run(5.0, tick=0.5)
-    assert not world.step().fetches
-    world.engine.set_rules(HostRules(UNLIMITED))
-    assert len(world.step().fetches) == 1
+    harness = EngineHarness(UNLIMITED, HostRuleLimits(HOST, stopped=True))
+    harness.offer(1, obey=True)
+    harness.run(5.0, tick=0.5)
+    assert not harness.step().fetches
+    harness.engine.set_rules(HostRules(UNLIMITED))
+    assert len(harness.step().fetches) == 1
 
 
 def test_a_request_that_cannot_be_read_is_the_agents_business() -> None:
-    world = World(UNLIMITED)
+    harness = EngineHarness(UNLIMITED)
     (item,) = items(1)
     bad = type(item)(1, 1, HOST, "", type(item.request)(b"\xc1"))
-    world.engine.offer(view(obey=True), [bad], world.now)
-    assert len(world.step().go) == 1
+    harness.engine.offer(view(obey=True), [bad], harness.now)
+    assert len(harness.step().go) == 1
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ from apps.agents.center.politeness.shares import (
 from apps.agents.center.share_keeper import ShareKeeper
 from apps.agents.hosts.models import HostLedger
 from apps.agents.hosts.shares import DatabaseShares, forget_ledgers
+from tests.agents.politeness.engine_harness import HOST, EngineHarness
 from tests.agents.politeness.shares_contract import CONTRACT, IN_TURN
-from tests.agents.politeness.world import HOST, World
 from tests.outages import tables_away
 from tests.plugins.measurements import Measured
 from tests.postgres_rerun import run_again
@@ -86,21 +86,21 @@ def two_centers(shares: HostShares, seconds: float) -> list[float]:
     """Two engines on one store, and the moments of what went out of both."""
     clock = ManualClock()
     defaults = Defaults(requests_per_second=40, concurrency=6)
-    worlds = [World(defaults, clock=clock, shares=shares, center=f"c{n}") for n in range(2)]
-    for world in worlds:
-        world.offer(400)
+    worlds = [EngineHarness(defaults, clock=clock, shares=shares, center=f"c{n}") for n in range(2)]
+    for harness in worlds:
+        harness.offer(400)
     began, gone = time.monotonic(), []
     while time.monotonic() - began < seconds:
-        for world in worlds:
-            for _one in world.step().go:
+        for harness in worlds:
+            for _one in harness.step().go:
                 gone.append(time.monotonic() - began)
-        flying = sum(v.in_flight for world in worlds for v in world.engine.views(world.now))
+        flying = sum(v.in_flight for harness in worlds for v in harness.engine.views(harness.now))
         assert flying <= 6
-        for world in worlds:
-            world.finish(1)
+        for harness in worlds:
+            harness.finish(1)
         # The engines live by the time that really passes, as the store does.
         clock.advance(max(0.0, time.monotonic() - began - (clock.monotonic() - 1000.0)))
-    assert all(world.gone for world in worlds)
+    assert all(harness.gone for harness in worlds)
     return gone
 
 

@@ -1,4 +1,4 @@
-"""The yard that the tests of faults break, on each pair of broker and database."""
+"""Dataset writers that the fault tests kill, on each pair of broker and database."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.datasets.faults.yard import KINDS, Yard
+from tests.datasets.faults.writer_processes import KINDS, WriterProcesses
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 
 
 @pytest.fixture(params=KINDS)
-def yard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Yard]:
+def writers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WriterProcesses]:
     """With the items of all runs in its queue."""
     environment = {"BROKER_URL": f"sqlite:///{tmp_path / 'broker.sqlite3'}"}
     with ExitStack() as stack:
@@ -22,6 +22,6 @@ def yard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Yard]:
                 "DATABASE_URL": stack.enter_context(lend_postgres_database()),
                 "BROKER_URL": stack.enter_context(lend_rabbit_vhost()),
             }
-        made = stack.enter_context(closing(Yard(tmp_path / "yard", **environment)))
+        made = stack.enter_context(closing(WriterProcesses(tmp_path / "writers", **environment)))
         made.send()
         yield made

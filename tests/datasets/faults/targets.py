@@ -14,7 +14,7 @@ import msgspec
 
 from tests.alerts.servers import Asked, Reply, serving
 from tests.datasets.deliveries import rows_in
-from tests.datasets.faults.yard import PROJECT
+from tests.datasets.faults.writer_processes import PROJECT
 from tests.datasets.peers import KEY, MAKERS
 from tests.datasets.peers import read_files as rows_of_files
 from yardkit.broker import connect

@@ -13,7 +13,12 @@ from typing import Any
 import pytest
 
 from tests.datasets.faults.targets import REFUSED_EVERY, Place, Targets
-from tests.datasets.faults.yard import FULL, PATIENCE_SECONDS, REJECTED_EVERY, Yard
+from tests.datasets.faults.writer_processes import (
+    FULL,
+    PATIENCE_SECONDS,
+    REJECTED_EVERY,
+    WriterProcesses,
+)
 from tests.plugins.measurements import Measured
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 
@@ -63,18 +68,20 @@ print("called 1")
 
 
 class Delivering:
-    """A yard whose datasets are all delivered to some targets."""
+    """Writers whose datasets are all delivered to some targets."""
 
-    def __init__(self, yard: Yard, targets: Targets, places: dict[str, Place]) -> None:
-        self.yard = yard
+    def __init__(
+        self, writers: WriterProcesses, targets: Targets, places: dict[str, Place]
+    ) -> None:
+        self.writers = writers
         self.receiver = targets.receiver
         self.places = places
         fields = json.dumps({name: place.fields for name, place in places.items()})
-        yard.shell(_MAKE.format(fields=fields), "made ")
+        writers.shell(_MAKE.format(fields=fields), "made ")
 
     def read(self) -> list[dict[str, Any]]:
         """The accounting of each delivery, which is right at every moment."""
-        found: list[dict[str, Any]] = self.yard.shell(_READ, "found ")
+        found: list[dict[str, Any]] = self.writers.shell(_READ, "found ")
         for row in found:
             assert row["stored"] == sum(row["parts"].values()), row
             assert row["parts"]["failed"] == row["letters"], row
@@ -82,11 +89,11 @@ class Delivering:
 
     def call(self, call: str, *names: str) -> None:
         """Have a service called for the deliveries of these names."""
-        self.yard.shell(_CALL.format(call=call, names=list(names)), "called ")
+        self.writers.shell(_CALL.format(call=call, names=list(names)), "called ")
 
     def until_delivered(self) -> list[dict[str, Any]]:
         """All are stored, none waits."""
-        self.yard.until(lambda: self.yard.left() == 0)
+        self.writers.until(lambda: self.writers.left() == 0)
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             found = self.read()
@@ -97,9 +104,9 @@ class Delivering:
 
     def check(self, found: list[dict[str, Any]], *, times: int = 1) -> dict[str, int]:
         """Each item has arrived at each target, ``times`` if it cannot replace itself there."""
-        each = self.yard.each - self.yard.each // REJECTED_EVERY
+        each = self.writers.each - self.writers.each // REJECTED_EVERY
         assert {row["stored"] for row in found} == {each}
-        assert len(found) == len(self.places) * len(self.yard.tokens)
+        assert len(found) == len(self.places) * len(self.writers.tokens)
         failed = Counter[str]()
         for row in found:
             failed[row["name"]] += row["parts"].pop("failed")
@@ -107,8 +114,8 @@ class Delivering:
             assert set(row["parts"].values()) == {0}, row
         wanted = {
             f"{run}-b1-{number}"
-            for run in self.yard.tokens
-            for number in range(1, self.yard.each + 1)
+            for run in self.writers.tokens
+            for number in range(1, self.writers.each + 1)
             if number % REJECTED_EVERY
         }
         totals = Counter[str]()
@@ -127,7 +134,7 @@ class Delivering:
 
 
 def made(request: Any, folder: Path, names: tuple[str, ...], stack: ExitStack) -> Delivering:
-    """A yard with some targets."""
+    """Yield writers with some targets."""
     targets = Targets(request, folder, stack)
     environment = {"BROKER_URL": f"sqlite:///{folder / 'broker.sqlite3'}"}
     if names == SERVICES:
@@ -136,15 +143,15 @@ def made(request: Any, folder: Path, names: tuple[str, ...], stack: ExitStack) -
             "BROKER_URL": stack.enter_context(lend_rabbit_vhost()),
         }
     environment |= targets.environment
-    yard = stack.enter_context(closing(Yard(folder / "yard", **environment)))
-    return Delivering(yard, targets, {name: targets.make(name) for name in names})
+    writers = stack.enter_context(closing(WriterProcesses(folder / "writers", **environment)))
+    return Delivering(writers, targets, {name: targets.make(name) for name in names})
 
 
 @pytest.fixture(params=KINDS)
 def delivering(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Delivering]:
     with ExitStack() as stack:
         found = made(request, tmp_path, request.param, stack)
-        found.yard.send()
+        found.writers.send()
         yield found
 
 
@@ -157,30 +164,30 @@ def note(totals: dict[str, int]) -> dict[str, Any]:
 def test_each_item_arrives_wherever_a_delivery_dies(
     delivering: Delivering, measured: Measured
 ) -> None:
-    yard = delivering.yard
+    writers = delivering.writers
     for hit in (1, 3, 7) if FULL else (2,):
         for point in POINTS:
-            yard.until_killed(f"{point}=kill@{hit}")
+            writers.until_killed(f"{point}=kill@{hit}")
             delivering.read()
-    yard.start("one")
-    yard.start("two")
+    writers.start("one")
+    writers.start("two")
     found = delivering.until_delivered()
     refused = [row for row in found if row["letters"]]
     assert {row["name"] for row in refused} == {"webhook"}
-    numbers = range(REFUSED_EVERY, yard.each + 1, REFUSED_EVERY)
+    numbers = range(REFUSED_EVERY, writers.each + 1, REFUSED_EVERY)
     wanted = sum(number % REJECTED_EVERY != 0 for number in numbers)
     assert {row["letters"] for row in refused} == {wanted}
     delivering.check(found)
     for name in ("one", "two"):
-        yard.stop(name)
+        writers.stop(name)
     # Dead letters, killed in each window of their retry.
     delivering.receiver.lenient = True
     delivering.call("retry_failures", "webhook")
     for point in RETRY:
-        yard.until_killed(f"{point}=kill@1")
+        writers.until_killed(f"{point}=kill@1")
         delivering.read()
-    yard.start("one")
-    yard.until(lambda: not any(row["letters"] for row in delivering.read()))
+    writers.start("one")
+    writers.until(lambda: not any(row["letters"] for row in delivering.read()))
     totals = delivering.check(delivering.until_delivered())
     # All of it again: what replaces itself is there once, the rest twice.
     delivering.call("deliver_again", *delivering.places)
@@ -192,12 +199,12 @@ def test_each_item_arrives_wherever_a_delivery_dies(
 def test_one_of_two_is_frozen_with_items_in_hand(
     delivering: Delivering, measured: Measured
 ) -> None:
-    yard = delivering.yard
-    yard.start("frozen", "datasets.delivered=stop:12@2")
-    yard.daemons.until_logged("frozen", "is running")
-    yard.start("other")
-    yard.daemons.until_frozen("frozen")
+    writers = delivering.writers
+    writers.start("frozen", "datasets.delivered=stop:12@2")
+    writers.daemons.until_logged("frozen", "is running")
+    writers.start("other")
+    writers.daemons.until_frozen("frozen")
     totals = delivering.check(delivering.until_delivered())
     measured(**note(totals))
     for name in ("frozen", "other"):
-        assert "Traceback" not in yard.daemons.log(name)
+        assert "Traceback" not in writers.daemons.log(name)

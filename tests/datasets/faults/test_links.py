@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.datasets.faults.yard import Yard
+from tests.datasets.faults.writer_processes import WriterProcesses
 from tests.plugins.measurements import Measured
 from tests.plugins.s3_server import Bucket
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
@@ -35,8 +35,8 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.fixture
-def behind(tmp_path: Path, s3_bucket: Bucket) -> Iterator[tuple[Yard, dict[str, Proxy]]]:
-    """A yard whose writer alone is behind proxies."""
+def behind(tmp_path: Path, s3_bucket: Bucket) -> Iterator[tuple[WriterProcesses, dict[str, Proxy]]]:
+    """Yield writers that alone are behind proxies."""
     with ExitStack() as stack:
         broker = stack.enter_context(lend_rabbit_vhost())
         database = stack.enter_context(lend_postgres_database())
@@ -53,28 +53,30 @@ def behind(tmp_path: Path, s3_bucket: Bucket) -> Iterator[tuple[Yard, dict[str, 
             "OBJECTS_ACCESS_KEY": s3_bucket.access_key,
             "OBJECTS_SECRET_KEY": s3_bucket.secret_key,
         }
-        yard = stack.enter_context(closing(Yard(tmp_path / "yard", ITEMS, **environment)))
-        yard.daemons.own[WRITER] = {
+        writers = stack.enter_context(
+            closing(WriterProcesses(tmp_path / "writers", ITEMS, **environment))
+        )
+        writers.daemons.own[WRITER] = {
             "BROKER_URL": proxies["broker"].address(broker),
             "DATABASE_URL": proxies["database"].address(database),
             "OBJECTS_URL": s3_bucket.through(f"http://127.0.0.1:{proxies['store'].port}").url,
         }
-        yield yard, proxies
+        yield writers, proxies
 
 
 @pytest.mark.covers("DS.1", "DS.2")
 @pytest.mark.parametrize(("link", "how"), list(cases()))
 def test_a_broken_link_costs_no_item(
-    behind: tuple[Yard, dict[str, Proxy]], link: str, how: str, measured: Measured
+    behind: tuple[WriterProcesses, dict[str, Proxy]], link: str, how: str, measured: Measured
 ) -> None:
-    yard, proxies = behind
-    yard.start(WRITER)
-    yard.daemons.until_logged(WRITER, "is running")
+    writers, proxies = behind
+    writers.start(WRITER)
+    writers.daemons.until_logged(WRITER, "is running")
     # The runs send while it is broken.
     breaking = threading.Thread(target=break_lines, args=([proxies[link]], how, BROKEN_SECONDS))
     breaking.start()
-    yard.send()
+    writers.send()
     breaking.join()
-    yard.until_settled()
-    measured(**yard.check_accounts())
-    assert "Traceback" not in yard.daemons.log(WRITER)
+    writers.until_settled()
+    measured(**writers.check_accounts())
+    assert "Traceback" not in writers.daemons.log(WRITER)

@@ -1,4 +1,4 @@
-"""The yard that the tests of faults break, on each pair of broker and log store."""
+"""Log ingesters that the fault tests kill, on each pair of broker and log store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.joblogs import elastic_server
 from tests.joblogs.faults import ingester_processes as module
-from tests.joblogs.faults.ingester_processes import KINDS, LINES, Yard, sent_of_a_run
+from tests.joblogs.faults.ingester_processes import KINDS, LINES, IngesterHarness, sent_of_a_run
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 
 
@@ -29,7 +29,9 @@ def sender_limit(monkeypatch: pytest.MonkeyPatch, lines: int) -> None:
 
 
 @pytest.fixture(params=KINDS)
-def yard(request: pytest.FixtureRequest, tmp_path: Path, lines: int) -> Iterator[Yard]:
+def harness(
+    request: pytest.FixtureRequest, tmp_path: Path, lines: int
+) -> Iterator[IngesterHarness]:
     """With the lines of all runs in its queue."""
     environment: dict[str, Any] = {"BROKER_URL": f"sqlite:///{tmp_path / 'broker.sqlite3'}"}
     with ExitStack() as stack:
@@ -39,6 +41,8 @@ def yard(request: pytest.FixtureRequest, tmp_path: Path, lines: int) -> Iterator
             environment = {"DATABASE_URL": database, "BROKER_URL": broker, "LOGS_URL": database}
         if request.param == "elastic":
             environment["LOGS_URL"] = stack.enter_context(elastic_server.lend_url())
-        made = stack.enter_context(closing(module.Yard(tmp_path / "yard", lines, **environment)))
+        made = stack.enter_context(
+            closing(module.IngesterHarness(tmp_path / "logs", lines, **environment))
+        )
         made.emit()
         yield made

@@ -60,7 +60,7 @@ KINDS = [
 ]
 
 
-class Yard:
+class IngesterHarness:
     """A broker with the lines of some runs in it: of each ``sent``, and others that are dropped."""
 
     def __init__(self, folder: Path, lines: int = LINES, **environment: str) -> None:

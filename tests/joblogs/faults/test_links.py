@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.joblogs.faults.ingester_processes import Yard
+from tests.joblogs.faults.ingester_processes import IngesterHarness
 from tests.plugins.measurements import Measured
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 from tests.yardkit.broker_proxy import WAYS, Proxy, before, break_lines
@@ -34,8 +34,8 @@ def lines() -> int:
 
 
 @pytest.fixture
-def behind(tmp_path: Path) -> Iterator[tuple[Yard, dict[str, Proxy]]]:
-    """A yard whose ingester alone is behind proxies, by the setting of each."""
+def behind(tmp_path: Path) -> Iterator[tuple[IngesterHarness, dict[str, Proxy]]]:
+    """Yield ingesters that alone are behind proxies, by the setting of each."""
     with ExitStack() as stack:
         database = stack.enter_context(lend_postgres_database())
         urls = {
@@ -44,32 +44,32 @@ def behind(tmp_path: Path) -> Iterator[tuple[Yard, dict[str, Proxy]]]:
             "LOGS_URL": database,
         }
         proxies = {name: stack.enter_context(before(url)) for name, url in urls.items()}
-        yard = stack.enter_context(closing(Yard(tmp_path / "yard", LINES, **urls)))
-        yard.daemons.own[INGESTER] = {
+        harness = stack.enter_context(closing(IngesterHarness(tmp_path / "logs", LINES, **urls)))
+        harness.daemons.own[INGESTER] = {
             name: proxies[name].address(url) for name, url in urls.items()
         }
-        yield yard, proxies
+        yield harness, proxies
 
 
 @pytest.mark.covers("S1.18")
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("how", WAYS)
 def test_a_broken_link_costs_no_line(
-    behind: tuple[Yard, dict[str, Proxy]], link: str, how: str, measured: Measured
+    behind: tuple[IngesterHarness, dict[str, Proxy]], link: str, how: str, measured: Measured
 ) -> None:
-    yard, proxies = behind
-    yard.start(INGESTER)
-    yard.daemons.until_logged(INGESTER, "is running")
+    harness, proxies = behind
+    harness.start(INGESTER)
+    harness.daemons.until_logged(INGESTER, "is running")
     broken = [proxies[name] for name in LINKS[link]]
     # The runs write while it is broken.
     breaking = threading.Thread(target=break_lines, args=(broken, how, BROKEN_SECONDS))
     breaking.start()
-    yard.emit()
+    harness.emit()
     breaking.join()
     whole_at = time.monotonic()
-    if yard.stored() < yard.sent:
-        yard.until_stored(yard.stored())
+    if harness.stored() < harness.sent:
+        harness.until_stored(harness.stored())
         measured(back_s=time.monotonic() - whole_at)
-    yard.until_settled()
-    measured(**yard.check_books())
-    assert "Traceback" not in yard.daemons.log(INGESTER)
+    harness.until_settled()
+    measured(**harness.check_books())
+    assert "Traceback" not in harness.daemons.log(INGESTER)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.joblogs import elastic_server
 from tests.joblogs.elastic_double import ElasticDouble
-from tests.joblogs.faults.ingester_processes import FULL, Yard
+from tests.joblogs.faults.ingester_processes import FULL, IngesterHarness
 from tests.plugins.measurements import Measured
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 from tests.yardkit.broker_proxy import Proxy
@@ -53,35 +53,41 @@ def lines() -> int:
         pytest.param(_postgres, id="postgres", marks=pytest.mark.services),
     ]
 )
-def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Yard, Switch, Switch]]:
+def broken(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[IngesterHarness, Switch, Switch]]:
     with ExitStack() as stack:
         urls, shut, open_ = request.param(stack, tmp_path)
-        yield stack.enter_context(closing(Yard(tmp_path / "yard", LINES, **urls))), shut, open_
+        yield (
+            stack.enter_context(closing(IngesterHarness(tmp_path / "logs", LINES, **urls))),
+            shut,
+            open_,
+        )
 
 
 @pytest.mark.covers("S1.18")
 def test_lines_wait_while_the_store_is_away(
-    broken: tuple[Yard, Switch, Switch], measured: Measured
+    broken: tuple[IngesterHarness, Switch, Switch], measured: Measured
 ) -> None:
-    yard, shut, open_ = broken
-    yard.start("ingester")
-    yard.daemons.until_logged("ingester", "is running")
+    harness, shut, open_ = broken
+    harness.start("ingester")
+    harness.daemons.until_logged("ingester", "is running")
     shut()
-    yard.emit()
-    yard.daemons.until_logged("ingester", "log store fails and is retried")
+    harness.emit()
+    harness.daemons.until_logged("ingester", "log store fails and is retried")
     # Nothing is in anybody's hands.
-    yard.until(lambda: yard.waiting() >= 40)
+    harness.until(lambda: harness.waiting() >= 40)
     until = time.monotonic() + AWAY_SECONDS
     while time.monotonic() < until:
-        assert yard.daemons.processes["ingester"].poll() is None
+        assert harness.daemons.processes["ingester"].poll() is None
         time.sleep(0.1)
-    status = yard.daemons.manage("run_log_ingester", "--status").stdout
+    status = harness.daemons.manage("run_log_ingester", "--status").stdout
     assert "log store:" in status
     open_()
-    back = yard.until_stored(0)
-    yard.until_settled()
-    measured(**yard.check_books(), back_s=back)
-    log = yard.daemons.log("ingester")
+    back = harness.until_stored(0)
+    harness.until_settled()
+    measured(**harness.check_books(), back_s=back)
+    log = harness.daemons.log("ingester")
     assert log.count("log store fails and is retried") == 1
     assert log.count("log store works again") == 1
     assert "Traceback" not in log

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.joblogs.faults.ingester_processes import ELASTIC, KINDS, POINTS, Yard
+from tests.joblogs.faults.ingester_processes import ELASTIC, KINDS, POINTS, IngesterHarness
 from tests.plugins.measurements import Measured
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
@@ -30,15 +30,17 @@ def lines() -> int:
 
 
 @pytest.mark.covers("S1.18")
-@pytest.mark.parametrize(("yard", "point"), list(cases()), indirect=["yard"])
-def test_one_of_two_is_frozen_and_wakes(yard: Yard, point: str, measured: Measured) -> None:
+@pytest.mark.parametrize(("harness", "point"), list(cases()), indirect=["harness"])
+def test_one_of_two_is_frozen_and_wakes(
+    harness: IngesterHarness, point: str, measured: Measured
+) -> None:
     """It wakes with lines in hand that the other one may have stored meanwhile."""
     # Long enough for the other one to start and to come to what the frozen one has locked.
-    yard.start("frozen", f"{point}=stop:12@1")
-    yard.daemons.until_logged("frozen", "is running")
-    yard.start("other")
-    yard.daemons.until_frozen("frozen")
-    yard.until_settled()
-    measured(**yard.check_books())
+    harness.start("frozen", f"{point}=stop:12@1")
+    harness.daemons.until_logged("frozen", "is running")
+    harness.start("other")
+    harness.daemons.until_frozen("frozen")
+    harness.until_settled()
+    measured(**harness.check_books())
     for name in ("frozen", "other"):
-        assert "Traceback" not in yard.daemons.log(name)
+        assert "Traceback" not in harness.daemons.log(name)

@@ -19,9 +19,9 @@ import pytest
 
 from apps.agents.downloader.fetchers import available_types
 from apps.agents.downloader.fetchers.chromium import BrowserOptions, find_chromium
+from tests.agents.downloader.agent_peer import AgentPeer
 from tests.agents.downloader.fetchers.conftest import Opener, get
 from tests.agents.downloader.fetchers.test_types import HTML
-from tests.agents.downloader.other_side import OtherSide
 from tests.plugins.markers import CHROMIUM
 from tests.yardkit.web_server import Seen, WebServer, page, serve
 from tools.requirement_marks import ROOT
@@ -242,7 +242,7 @@ def launch(sqlite_broker_url: str, tmp_path: Path) -> Iterator[Callable[[], Any]
 @pytest.mark.fault
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
 async def test_no_browser_outlives_its_agent(
-    launch: Callable[[], Any], site: WebServer, other: OtherSide, signum: signal.Signals
+    launch: Callable[[], Any], site: WebServer, other: AgentPeer, signum: signal.Signals
 ) -> None:
     process = launch()
     ready = await other.allocate(type="browser", timeout_seconds=60.0)

@@ -9,9 +9,9 @@ import pytest
 
 from apps.agents.downloader.fetchers import FetchOptions, available_types
 from apps.agents.downloader.fetchers.options import read_fetch_options
+from tests.agents.downloader.agent_peer import AgentPeer
 from tests.agents.downloader.conftest import Start
 from tests.agents.downloader.fetchers.conftest import Opener, get
-from tests.agents.downloader.other_side import OtherSide
 from yardkit.env import Env, EnvError
 from yardkit.protocol import DownloaderType, FailureKind
 
@@ -113,7 +113,7 @@ def test_the_setting(root: Path, tmp_path: Path) -> None:
 
 @pytest.mark.covers("S1.30", "S1.31")
 async def test_an_agent_answers_what_it_cannot_make(
-    root: Path, start: Start, other: OtherSide
+    root: Path, start: Start, other: AgentPeer
 ) -> None:
     start(fetching=FetchOptions(files=root))
     refused = await other.allocate(use_proxy=True)
@@ -124,7 +124,7 @@ async def test_an_agent_answers_what_it_cannot_make(
     assert [answers[number].body for number in sorted(answers)] == [b"<p>hello</p>", b""]
 
 
-async def test_an_agent_without_files(start: Start, other: OtherSide) -> None:
+async def test_an_agent_without_files(start: Start, other: AgentPeer) -> None:
     start()
     ready = await other.allocate(type="file")
     assert not ready.ok

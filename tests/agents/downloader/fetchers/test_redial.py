@@ -254,7 +254,7 @@ def test_agents_of_one_server_redial_once(tmp_path: Path, interval: str) -> None
     """Two processes whose downloads were banned at the same time: one of them redials."""
     log = tmp_path / "log"
     arguments = [str(tmp_path / "lock"), str(log), interval]
-    module = "tests.agents.downloader.fetchers.redialling"
+    module = "tests.agents.downloader.fetchers.redial_process"
     agents = [
         subprocess.Popen(
             [sys.executable, "-m", module, *arguments],

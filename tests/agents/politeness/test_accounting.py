@@ -17,7 +17,7 @@ from apps.agents.center.liveness import Liveness
 from apps.agents.center.politeness.limits import Defaults, HostRuleLimits, HostRules
 from apps.agents.center.politeness.shares import MemoryShares, ShareRequest
 from apps.agents.center.runs import OpenAllocation, RunTable
-from tests.agents.politeness.world import items
+from tests.agents.politeness.engine_harness import items
 from yardkit.broker import Delivery, Outgoing, Unroutable
 from yardkit.clock import ManualClock
 from yardkit.protocol import (

@@ -35,7 +35,7 @@ from yardkit.tokens import sign_run_token
 REPLY = "run.answers"
 
 
-class Yard:
+class CenterHarness:
     """A center in this thread, and the queues of everybody it talks to."""
 
     def __init__(self, broker: Broker) -> None:

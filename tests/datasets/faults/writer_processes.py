@@ -124,7 +124,7 @@ print(f"open {segments + started}")
 """
 
 
-class Yard:
+class WriterProcesses:
     """A broker with the items of some runs in it; each sends ``each`` of them."""
 
     def __init__(self, folder: Path, items: int = ITEMS, **environment: str) -> None:

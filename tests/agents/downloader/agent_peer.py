@@ -31,7 +31,7 @@ PATIENCE_SECONDS = 30.0
 LOOPBACK = ["127.0.0.0/8"]
 
 
-class OtherSide:
+class AgentPeer:
     """Sends commands to the agent ``agent`` and collects what comes back to run 7."""
 
     def __init__(

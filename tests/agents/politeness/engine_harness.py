@@ -45,7 +45,7 @@ def view(run: int = 1, *, obey: bool = False, reply_to: str = "") -> PoliteRun:
     )
 
 
-class World:
+class EngineHarness:
     """One center's engine; the store answers at once unless it is ``away``."""
 
     def __init__(
