@@ -53,6 +53,7 @@ def run_facts(runs: Iterable[int]) -> dict[int, RunFacts]:
         "job__keep_pages",
         "job__pages_sample",
         "boot",
+        "replay_of_id",
     )
     return {
         pk: RunFacts(
@@ -62,10 +63,11 @@ def run_facts(runs: Iterable[int]) -> dict[int, RunFacts]:
             active=state in ACTIVE,
             state=state,
             allowed_networks=tuple(networks or ()),
-            pages=PagePolicy(keep=KeepPages(keep), sample=sample),
+            # Pages of a replay are kept already.
+            pages=PagePolicy(keep=KeepPages.NONE if replayed else KeepPages(keep), sample=sample),
             boot=boot,
         )
-        for pk, job, project, state, networks, keep, sample, boot in rows
+        for pk, job, project, state, networks, keep, sample, boot, replayed in rows
     }
 
 

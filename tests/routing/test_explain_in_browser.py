@@ -44,9 +44,14 @@ def session(project: Project) -> Any:
 
 
 @contextmanager
-def browsing(address: str, session: Any, scheme: Any, width: int) -> Iterator[Page]:
-    """Page of the viewer; the test fails on errors in its console."""
-    problems: list[str] = []
+def browsing(
+    address: str, session: Any, scheme: Any, width: int, problems: list[str] | None = None
+) -> Iterator[Page]:
+    """Page of the viewer; the test fails on errors in its console.
+
+    Given a list of ``problems``, they are put there instead: what a policy blocks is one.
+    """
+    given, problems = problems, []
     with launched() as browser:
         context = browser.new_context(
             base_url=address, color_scheme=scheme, viewport={"width": width, "height": 900}
@@ -56,7 +61,10 @@ def browsing(address: str, session: Any, scheme: Any, width: int) -> Iterator[Pa
         watch(page, problems)
         yield page
         context.close()
-    assert problems == []
+    if given is not None:
+        given += problems
+    else:
+        assert problems == []
 
 
 def fits(page: Page) -> bool:

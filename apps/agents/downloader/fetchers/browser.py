@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, Final
 
 from playwright.async_api import BrowserContext, CDPSession, Page, Request, Response, Route
@@ -36,6 +37,8 @@ _MOST_CONTEXTS: Final = 4
 _CLOSE_SECONDS: Final = 1.0
 _ERROR_CHARACTERS: Final = 300
 _SNAPSHOT_ATTEMPTS: Final = 3
+_SCREENSHOT_SECONDS: Final = 5.0
+_SCREENSHOT_QUALITY: Final = 60
 _SAY_MORE_SECONDS: Final = 0.5
 _NO_PAGE: Final = "ERR_HTTP_RESPONSE_CODE_FAILURE"
 _SHOWN: Final = ("html", "xml")
@@ -97,6 +100,7 @@ class BrowserFetcher:
                 visit = _Visit(page, request, url, self._settings)
                 async with asyncio.timeout(seconds):
                     fetched = await visit.load(seconds, started)
+                fetched = await visit.with_screenshot(fetched)
         except TimeoutError:
             kind, text = FailureKind.TIMEOUT, "no complete answer in time"
         except _Unwanted as error:
@@ -206,6 +210,16 @@ class _Visit:
             return await self._fetched(first, b"", False, started)
         body, truncated = await self._body(cdp, response)
         return await self._fetched(response, body, truncated, started)
+
+    async def with_screenshot(self, fetched: Fetched) -> Fetched:
+        """Add what is visible of a page that is kept; without one if that fails."""
+        if not self._settings.pages.chooses(self._request.url, fetched.status, fetched.failure):
+            return fetched
+        with contextlib.suppress(PlaywrightError, TimeoutError):
+            async with asyncio.timeout(_SCREENSHOT_SECONDS):
+                image = await self._page.screenshot(type="jpeg", quality=_SCREENSHOT_QUALITY)
+                return replace(fetched, screenshot=image)
+        return fetched
 
     async def _fetched(
         self, response: Response, body: bytes, truncated: bool, started: float

@@ -25,7 +25,7 @@ from tests.agents.downloader.fetchers.test_types import HTML
 from tests.plugins.markers import CHROMIUM
 from tests.yardkit.web_server import Seen, WebServer, page, serve
 from tools.requirement_marks import ROOT
-from yardkit.protocol import DownloaderType, FailureKind
+from yardkit.protocol import DownloaderType, FailureKind, KeepPages, PagePolicy
 
 pytestmark = pytest.mark.browser
 SCRIPTED = b"""<!doctype html><title>t</title><p id=a>before</p>
@@ -48,6 +48,15 @@ async def test_scripts_make_the_page(site: WebServer, opener: Opener) -> None:
     own = await get(opener("browser", user_agent="Yard/1"), site.url("/"))
     assert own.status == 200
     assert site.seen[-1].headers["user-agent"] == "Yard/1"
+
+
+@pytest.mark.covers("OB.2")
+async def test_a_page_that_is_kept_has_a_screenshot(site: WebServer, opener: Opener) -> None:
+    kept = await get(opener("browser", pages=PagePolicy(keep=KeepPages.ALL)), site.url("/"))
+    assert kept.screenshot.startswith(b"\xff\xd8\xff")
+    failed = opener("browser", pages=PagePolicy(keep=KeepPages.FAILED))
+    assert (await get(failed, site.url("/"))).screenshot == b""
+    assert (await get(failed, site.url("/missing"))).screenshot.startswith(b"\xff\xd8\xff")
 
 
 async def test_the_main_request_alone_has_the_headers(site: WebServer, opener: Opener) -> None:
