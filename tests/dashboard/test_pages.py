@@ -343,9 +343,9 @@ def test_the_page_of_a_run_costs_a_fixed_number_of_queries(
     run = played_run(None, total=80, failed=80, failures=80, agents={"n1": 1, "n2": 2})
     make_allocation(run, *(make_agent() for _ in range(20)))
     client = logged_in(make_superuser())
-    with django_assert_max_num_queries(16):
+    with django_assert_max_num_queries(18):
         client.get(f"/runs/{run.pk}")
-    with django_assert_max_num_queries(14):
+    with django_assert_max_num_queries(16):
         client.get(f"/runs/{run.pk}/live")
 
 

@@ -84,7 +84,6 @@ class DownloadAgent:
         self._reports = HostReports(self._results.deliver, identity.agent, self._clock)
         folder = options.allocations
         self._roster = Roster(AllocationStore(folder) if folder else None)
-        self._addresses = AddressBook(broker, identity.agent, self._clock)
         self._keeper = self._make_keeper()
         self._slots = Slots(self._make_downloader, options.idle_seconds, self._roster)
         self._leaving = False

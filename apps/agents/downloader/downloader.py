@@ -16,6 +16,7 @@ from apps.agents.downloader.bodies import BodyStore
 from apps.agents.downloader.commands import DownloadWork
 from apps.agents.downloader.fetchers import Equipment
 from apps.agents.downloader.kept import PageKeeper
+from apps.agents.downloader.kept.spool import Reason
 from apps.agents.downloader.kept.warc import PageDownload
 from apps.agents.downloader.results import ResultSender, make_result
 from apps.agents.downloader.vitals import AgentCounters, Rate
@@ -266,12 +267,11 @@ class Downloader:
         self, item: RequestItem, request: DownloadRequest, fetched: Fetched, at: float
     ) -> None:
         policy = self.settings.pages
-        # A body that was stored while it arrived is no page to look at.
-        if (
-            self._keeper is None
-            or fetched.stored is not None
-            or not policy.chooses(request.url, fetched.status, fetched.failure)
-        ):
+        if self._keeper is None or not policy.chooses(request.url, fetched.status, fetched.failure):
+            return
+        if fetched.stored is not None:
+            # Its body was stored while it arrived, and never in memory.
+            self._keeper.miss(self.run, policy.token, Reason.LARGE)
             return
         page = PageDownload(item.id, item.attempt, request, fetched, at, self._keeper.agent)
         self._keeper.keep(self.run, policy.token, page)

@@ -125,11 +125,7 @@ class PageKeeper:
 
     def keep(self, run: int, token: str, page: PageDownload) -> None:
         """Take a page; returns at once and raises nothing."""
-        counters = self._runs.get(run)
-        if counters is None:
-            counters = self._runs[run] = _RunPages(token)
-        counters.chosen += 1
-        counters.changed, counters.released = True, False
+        self._choose(run, token)
         if page.size > MAX_PAGE_BYTES:
             self._count(run, {Reason.LARGE: 1})
             return
@@ -140,6 +136,18 @@ class PageKeeper:
         self._waiting_bytes += page.size
         if self._waiting_bytes >= _WRITE_BYTES:
             self._wake.set()
+
+    def miss(self, run: int, token: str, reason: str) -> None:
+        """Count a page that was chosen and cannot be kept."""
+        self._choose(run, token)
+        self._count(run, {reason: 1})
+
+    def _choose(self, run: int, token: str) -> None:
+        counters = self._runs.get(run)
+        if counters is None:
+            counters = self._runs[run] = _RunPages(token)
+        counters.chosen += 1
+        counters.changed, counters.released = True, False
 
     def release(self, run: int) -> None:
         """Upload what there is of a run: it has no downloader here any more."""

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
-
-import aiohttp
 
 from apps.agents.downloader.addresses import AddressBook, NoAddress
 from apps.agents.downloader.kept.keeper import UploadFailed
 from yardkit import failpoints
-from yardkit.errors import first_line
+from yardkit.bridge import in_daemon_thread
+from yardkit.object_client import ObjectClient, StoreAway, TransferFailed, sha256_of
 from yardkit.protocol import ObjectKind
-
-# Of a file of 40 MB on a slow line; nothing waits for it.
-_UPLOAD_SECONDS: Final = 300.0
 
 
 class SignedPageStore:
@@ -22,6 +17,7 @@ class SignedPageStore:
 
     def __init__(self, addresses: AddressBook) -> None:
         self._addresses = addresses
+        self._client = ObjectClient()
 
     async def upload(self, run: int, token: str, path: Path) -> str:
         """Store a file; return the key of its object. Raises ``UploadFailed``."""
@@ -30,21 +26,15 @@ class SignedPageStore:
         except NoAddress as error:
             raise UploadFailed(str(error)) from error
         failpoints.hit("agent.before_upload")
-        timeout = aiohttp.ClientTimeout(total=_UPLOAD_SECONDS)
         try:
-            with path.open("rb") as file:
-                async with (
-                    aiohttp.ClientSession(timeout=timeout) as session,
-                    session.put(
-                        target.put,
-                        data=file,
-                        headers={"Content-Length": str(path.stat().st_size)},
-                        allow_redirects=False,
-                    ) as response,
-                ):
-                    status = response.status
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise UploadFailed(f"{type(error).__name__}: {first_line(error)}") from error
-        if 200 <= status < 300:
-            return target.key
-        raise UploadFailed(f"the store answers {status}", refused=400 <= status < 500)
+            await in_daemon_thread(self._put, target.put, path)
+        except StoreAway as error:
+            raise UploadFailed(str(error)) from error
+        except TransferFailed as error:
+            raise UploadFailed(str(error), refused=True) from error
+        return target.key
+
+    def _put(self, address: str, path: Path) -> None:
+        # A file has some 8 MiB: it is read once for its digest and its transfer.
+        content = path.read_bytes()
+        self._client.put(address, content, len(content), sha256_of(content))
