@@ -85,6 +85,7 @@ _BY_KIND: Final[dict[str, str]] = {
     FailureKind.BAD_CONTENT: "failed",
     FailureKind.BANNED: "failed",
     FailureKind.PROXY: "failed",
+    FailureKind.BODY_STORE: "failed",
     FailureKind.DOWNLOADER_MISSING: "failed",
 }
 

@@ -48,8 +48,10 @@ class _Pool:
     def __init__(self) -> None:
         self.objects: deque[tuple[float, SignedObject]] = deque()
         self.count = FIRST_COUNT
-        # Monotonic time of the question that is not answered yet, and of the last answer.
+        # Monotonic times: of the first question that is not answered yet, of the last answer, and
+        # from when on the next question may be asked.
         self.asked_at: float | None = None
+        self.ask_at = float("-inf")
         self.answered_at = float("-inf")
         self.error = ""
         self.arrived = asyncio.Event()
@@ -126,15 +128,14 @@ class AddressBook:
         return None
 
     def _ask(self, run: int, kind: ObjectKind, pool: _Pool, now: float, token: str) -> None:
-        if pool.asked_at is not None and now < pool.asked_at + ANSWER_SECONDS:
+        if now < pool.ask_at:
             return
-        if pool.error and now < pool.answered_at + REFUSED_SECONDS:
-            return
-        lost = pool.asked_at is not None
-        if not lost and now < pool.answered_at + _SOON_SECONDS:
-            pool.count = min(2 * pool.count, MOST_COUNT)
-        # Of a lost question the first time stays, so that nothing waits for the next one.
-        pool.asked_at = now if not lost else max(pool.asked_at or now, now - ANSWER_SECONDS)
+        pool.ask_at = now + ANSWER_SECONDS
+        # Of lost questions the first time stays, so that nothing waits for the next one.
+        if pool.asked_at is None:
+            pool.asked_at = now
+            if now < pool.answered_at + _SOON_SECONDS:
+                pool.count = min(2 * pool.count, MOST_COUNT)
         question = AddressesWanted(
             run=run, kind=kind, count=pool.count, agent=self._agent, token=token
         )
@@ -181,6 +182,7 @@ class AddressBook:
         if message.error and message.error != pool.error:
             logger.warning("run %d: no addresses: %s", message.run, message.error)
         pool.asked_at, pool.answered_at, pool.error = None, now, message.error
+        pool.ask_at = now + REFUSED_SECONDS if message.error else now
         until = now + message.seconds - min(MARGIN_SECONDS, message.seconds / 2)
         if message.packed:
             pool.objects.extend((until, one) for one in unpack_objects(message.packed))

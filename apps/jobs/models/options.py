@@ -93,7 +93,7 @@ class DownloadOptions(models.Model):
         validators=[MinValueValidator(0.1), MaxValueValidator(MAX_TIMEOUT_SECONDS)],
         help_text=_("Seconds, including the body."),
     )
-    max_body_bytes = models.PositiveIntegerField(
+    max_body_bytes = models.PositiveBigIntegerField(
         _("maximum body size"),
         default=8 * 1024 * 1024,
         validators=[MinValueValidator(1), MaxValueValidator(MAX_BODY_BYTES)],

@@ -12,15 +12,24 @@ from typing import Any
 
 import pytest
 
+from apps.agents.downloader.addresses import ANSWER_SECONDS, AddressBook, NoAddress
 from tests.agents.downloader.conftest import Start
 from tests.agents.downloader.other_side import OtherSide, Unreliable, until
 from tests.plugins.object_server import ServedFolder, issuing
 from tests.plugins.s3_server import Bucket
 from tests.yardkit.web_server import Seen, WebServer, page
+from yardkit import topology
 from yardkit.broker import Broker
+from yardkit.clock import ManualClock
 from yardkit.object_client import ObjectClient
 from yardkit.objects import ObjectStore
-from yardkit.protocol import DownloadResult, DownloadResults, FailureKind, unpack_objects
+from yardkit.protocol import (
+    DownloadResult,
+    DownloadResults,
+    FailureKind,
+    ObjectKind,
+    unpack_objects,
+)
 from yardspider.transports.bodies import BodyFetcher, FiledResult
 
 MiB = 1024 * 1024
@@ -276,3 +285,24 @@ async def test_memory_stays_flat(
     assert complete.file.size == size
     # Site, agent, object server and run are all in this process.
     assert after - before < 100 * 1024
+
+
+async def test_a_lost_question_for_addresses_is_repeated_but_not_for_every_page(
+    broker: Broker,
+) -> None:
+    clock = ManualClock()
+    unreliable = Unreliable(broker)
+    broker.declare(topology.CENTER_ADDRESSES)
+    book = AddressBook(unreliable, "agent-1", clock)  # type: ignore[arg-type]
+    await book.open()
+    try:
+        waiting = asyncio.ensure_future(book.take(7, ObjectKind.BODIES))
+        await until(lambda: len(unreliable.published) == 1)
+        clock.advance(ANSWER_SECONDS + 1)
+        for _ in range(50):
+            with pytest.raises(NoAddress, match="no center answers"):
+                await book.take(7, ObjectKind.BODIES)
+        assert len(unreliable.published) == 2
+        waiting.cancel()
+    finally:
+        await book.close()
