@@ -131,6 +131,7 @@ class AgentDownloads:
             timeout_seconds=float(request.meta.get("download_timeout") or self._timeout),
             max_bytes=self._responses.maxsize(request),
             proxy=self._proxies.proxy(request),
+            ignore_robots=bool(request.meta.get("dont_obey_robotstxt")),
         )
 
 

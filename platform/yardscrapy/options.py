@@ -99,8 +99,8 @@ def downloader_settings(run: RunEnvironment, settings: BaseSettings) -> Download
         user_agent=str(settings.get("ROBOTSTXT_USER_AGENT") or settings.get("USER_AGENT") or ""),
         obey_robots=settings.getbool(OBEY_ROBOTS),
         verify_tls=_verifies(settings),
-        tls_minimum=minimum,
-        tls_maximum=maximum,
+        tls_minimum=minimum or run.downloader.tls_minimum,
+        tls_maximum=maximum or run.downloader.tls_maximum,
         tls_ciphers="" if ciphers == "DEFAULT" else str(ciphers),
     )
 

@@ -63,6 +63,7 @@ def form(project: Project, **fields: Any) -> dict[str, Any]:
         "trial_changed_percent": "100",
         "impersonate": "chrome",
         "use_cookies": "on",
+        "verify_tls": "on",
         "cut": "",
         "enabled": "on",
         "notes": "",

@@ -150,6 +150,11 @@ def test_the_center_obeys_robots_txt_for_the_project(platform: ScrapyPlatform, p
     assert done.stats["robotstxt/forbidden"] == 1
     assert done.item("/ok")["status"] == 200
     assert (site.asked["/private"], site.asked["/robots.txt"]) == (0, 1)
+    with odd_site(POLITE_HOST) as site:
+        meta = ("-a", f"meta={json.dumps({'dont_obey_robotstxt': True})}")
+        done = fetch(platform, site, python, "/private", "-s", "ROBOTSTXT_OBEY=1", *meta)
+    assert "error" not in done.item("/private")
+    assert (site.asked["/private"], site.asked["/robots.txt"]) == (1, 0)
 
 
 def test_a_chained_run_stays_with_the_agent_of_the_page(

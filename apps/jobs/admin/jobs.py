@@ -67,6 +67,7 @@ FIELDSETS = (
                 ("timeout_seconds", "max_body_bytes"),
                 ("follow_redirects", "max_redirects"),
                 "user_agent",
+                ("verify_tls", "tls_minimum", "tls_maximum"),
                 ("use_cookies", "cookies"),
                 ("keep_pages", "pages_sample", "pages_days"),
             ),

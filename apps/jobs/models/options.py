@@ -55,6 +55,16 @@ class PagesKept(models.TextChoices):
     ALL = KeepPages.ALL.value, _("all")
 
 
+class TlsVersion(models.TextChoices):
+    """Version of TLS, as ``DownloaderSettings`` has it."""
+
+    ANY = "", _("default")
+    V1_0 = "TLSv1", "TLS 1.0"
+    V1_1 = "TLSv1.1", "TLS 1.1"
+    V1_2 = "TLSv1.2", "TLS 1.2"
+    V1_3 = "TLSv1.3", "TLS 1.3"
+
+
 class DownloadOptions(models.Model):
     """Job fields that the request center, the agents and the spider's retries use."""
 
@@ -171,6 +181,31 @@ class DownloadOptions(models.Model):
         ],
         help_text=_("For the downloader “HTTP like a browser”, a profile name of curl_cffi."),
     )
+    verify_tls = models.BooleanField(
+        _("verify certificates"),
+        default=True,
+        db_default=True,
+        help_text=_(
+            "Downloads from a server without a valid certificate fail. "
+            "In a Scrapy project, DOWNLOAD_VERIFY_CERTIFICATES decides."
+        ),
+    )
+    tls_minimum = models.CharField(
+        _("minimum TLS version"),
+        max_length=8,
+        blank=True,
+        choices=TlsVersion.choices,
+        default=TlsVersion.ANY,
+        db_default="",
+    )
+    tls_maximum = models.CharField(
+        _("maximum TLS version"),
+        max_length=8,
+        blank=True,
+        choices=TlsVersion.choices,
+        default=TlsVersion.ANY,
+        db_default="",
+    )
     use_cookies = models.BooleanField(
         _("keep cookies"),
         default=True,
@@ -284,6 +319,9 @@ class DownloadOptions(models.Model):
             impersonate=self.impersonate,
             use_cookies=self.use_cookies,
             obey_robots=self.obey_robots,
+            verify_tls=self.verify_tls,
+            tls_minimum=self.tls_minimum,
+            tls_maximum=self.tls_maximum,
         )
 
     def opened_cookies(self) -> dict[str, str]:
@@ -317,4 +355,8 @@ def contradictions(values: Mapping[str, Any]) -> dict[str, str]:
         errors["switch_pattern"] = gettext(
             "Enter a switch pattern: it decides which responses make the agent redial."
         )
+    order = TlsVersion.values
+    lowest, highest = values.get("tls_minimum"), values.get("tls_maximum")
+    if lowest and highest and order.index(lowest) > order.index(highest):
+        errors["tls_maximum"] = gettext("Must not be below the minimum version.")
     return errors

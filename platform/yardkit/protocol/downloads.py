@@ -53,6 +53,7 @@ class DownloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     ``max_bytes``: a longer body, by its ``Content-Length`` or as received, fails with
     ``too_large``; 0: no limit but the message's; None: the run's ``max_body_bytes``, which cuts.
     ``proxy``: ``http://user:password@host:port``, which the agent uses instead of its own way.
+    ``ignore_robots``: robots.txt does not count for this request, unless the host's rule says so.
     """
 
     url: str
@@ -62,6 +63,7 @@ class DownloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     timeout_seconds: float | None = None
     max_bytes: int | None = None
     proxy: str = ""
+    ignore_robots: bool = False
 
 
 class RequestItem(msgspec.Struct, frozen=True, array_like=True):

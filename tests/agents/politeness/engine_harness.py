@@ -21,7 +21,9 @@ from yardkit.protocol import (
 HOST = "example.com"
 
 
-def items(count: int, host: str = HOST, start: int = 1, path: str = "") -> list[RequestItem]:
+def items(
+    count: int, host: str = HOST, start: int = 1, path: str = "", *, ignore_robots: bool = False
+) -> list[RequestItem]:
     """Requests 1 … ``count`` for pages of ``host``."""
     return [
         RequestItem(
@@ -29,7 +31,9 @@ def items(count: int, host: str = HOST, start: int = 1, path: str = "") -> list[
             1,
             host,
             "",
-            encode_request(DownloadRequest(url=f"http://{host}/{path}{number}")),
+            encode_request(
+                DownloadRequest(url=f"http://{host}/{path}{number}", ignore_robots=ignore_robots)
+            ),
         )
         for number in range(start, start + count)
     ]

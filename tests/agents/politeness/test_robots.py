@@ -46,6 +46,17 @@ def test_a_run_that_need_not_obey_is_not_held_and_a_rule_decides_before_it() -> 
     assert len(harness.step().go) == 3
 
 
+def test_a_request_may_ignore_it_unless_a_rule_of_the_host_says_otherwise() -> None:
+    world = World(UNLIMITED)
+    free = items(3, ignore_robots=True)
+    world.engine.offer(view(obey=True), free, world.now)
+    actions = world.step()
+    assert (len(actions.go), actions.fetches) == (3, [])
+    world.engine.set_rules(HostRules.of(UNLIMITED, [HostRuleLimits(HOST, obey_robots=True)]))
+    world.engine.offer(view(obey=True), free, world.now)
+    assert len(world.step().fetches) == 1
+
+
 def test_each_origin_has_its_own() -> None:
     harness = EngineHarness(UNLIMITED)
     harness.offer(1, obey=True)

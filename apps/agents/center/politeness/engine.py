@@ -269,24 +269,24 @@ class PolitenessEngine:
     # --- inside ---------------------------------------------------------------------------------
 
     def _waiting(self, view: PoliteRun, item: RequestItem) -> HeldRequest:
-        url, timeout = "", view.timeout_seconds
+        url, timeout, ignores_robots = "", view.timeout_seconds, False
         try:
             request = decode_request(item.request)
         except ProtocolError:
             # The agent reports it in its own notices.
             pass
         else:
-            url = request.url
+            url, ignores_robots = request.url, request.ignore_robots
             timeout = request.timeout_seconds or timeout
         limit = timeout + FLIGHT_MARGIN_SECONDS
-        return HeldRequest(view.run, view.reply_to, item, url, limit)
+        return HeldRequest(view.run, view.reply_to, item, url, limit, ignores_robots)
 
     def _line_up(self, waiting: HeldRequest, view: PoliteRun, now: float) -> bool:
         """Queue a request at its host or its robots.txt; False when it is refused."""
         host = self._host(waiting.item.host, now)
         self._touched.add(host.name)
         override = host.limits.obey_robots
-        obey = view.obey_robots if override is None else override
+        obey = view.obey_robots and not waiting.ignores_robots if override is None else override
         name = origin_of(waiting.url) if obey else ""
         if not name:
             host.put(waiting)

@@ -35,6 +35,7 @@ class HeldRequest:
     item: RequestItem
     url: str
     limit_seconds: float
+    ignores_robots: bool = False
     notified: bool = False
     gone: bool = False
 
