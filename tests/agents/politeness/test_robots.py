@@ -47,7 +47,7 @@ def test_a_run_that_need_not_obey_is_not_held_and_a_rule_decides_before_it() -> 
 
 
 def test_a_request_may_ignore_it_unless_a_rule_of_the_host_says_otherwise() -> None:
-    world = (UNLIMITED)
+    world = UNLIMITED
     free = items(3, ignore_robots=True)
     world.engine.offer(view(obey=True), free, world.now)
     actions = world.step()
