@@ -47,14 +47,14 @@ def test_a_run_that_need_not_obey_is_not_held_and_a_rule_decides_before_it() -> 
 
 
 def test_a_request_may_ignore_it_unless_a_rule_of_the_host_says_otherwise() -> None:
-    world = UNLIMITED
+    harness = EngineHarness(UNLIMITED)
     free = items(3, ignore_robots=True)
-    world.engine.offer(view(obey=True), free, world.now)
-    actions = world.step()
+    harness.engine.offer(view(obey=True), free, harness.now)
+    actions = harness.step()
     assert (len(actions.go), actions.fetches) == (3, [])
-    world.engine.set_rules(HostRules.of(UNLIMITED, [HostRuleLimits(HOST, obey_robots=True)]))
-    world.engine.offer(view(obey=True), free, world.now)
-    assert len(world.step().fetches) == 1
+    harness.engine.set_rules(HostRules.of(UNLIMITED, [HostRuleLimits(HOST, obey_robots=True)]))
+    harness.engine.offer(view(obey=True), free, harness.now)
+    assert len(harness.step().fetches) == 1
 
 
 def test_each_origin_has_its_own() -> None:
