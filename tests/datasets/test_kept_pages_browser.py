@@ -190,8 +190,8 @@ def test_the_pages_fit(
     ]
     warc = store_pages(run, pages, tmp_path)
     with browsing(live_server.url, session, "light", width) as page:
-        cookie = {"name": settings.LANGUAGE_COOKIE_NAME, "value": language}
-        page.context.add_cookies([cookie | {"url": live_server.url}])
+        name, url = settings.LANGUAGE_COOKIE_NAME, live_server.url
+        page.context.add_cookies([{"name": name, "value": language, "url": url}])
         page.goto(f"/runs/{run.pk}/pages")
         expect(page.locator("[data-kept-page]")).to_have_count(3)
         keep(page, f"kept-pages-{language}-{width}")
