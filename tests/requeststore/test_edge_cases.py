@@ -74,16 +74,18 @@ def test_a_call_that_is_repeated_after_its_time_stores_requests_that_live(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        intake.submit(bound, pages(3), by="rest", keep=die, yard=yard)
+        intake.submit(bound, pages(3), by="rest", keep=die, request_store=yard)
     later = kept["ts"] + 2 * HOUR
     keep(yard, later)
     monkeypatch.setattr(intake, "database_now", lambda: at_ms(later))
-    done = intake.submit(bound, pages(3), by="rest", kept=kept, yard=yard)
+    done = intake.submit(bound, pages(3), by="rest", kept=kept, request_store=yard)
     assert done.ids == [int(each) for each in kept["ids"]]
     keep(yard, later + 1000)
     assert flags(yard, done.ids) == {NEW: 3}
     assert books(bound) == {NEW: 3}
-    soon = intake.submit(bound, pages(3), by="rest", kept={**kept, "ts": done.ts}, yard=yard)
+    soon = intake.submit(
+        bound, pages(3), by="rest", kept={**kept, "ts": done.ts}, request_store=yard
+    )
     assert soon.ts == done.ts
 
 
@@ -140,7 +142,7 @@ def test_a_longer_time_to_live_does_not_open_closed_books(yard: RequestStore) ->
     assert ClosedSlice.objects.count() == 1
     change(yard, bound, news={"ttl_seconds": 24 * 3600})
     bound = yard.biz(bound.project_id, "news")
-    assert reopen_requests(bound, actor=None, ids=ids, yard=yard).reopened == 0
+    assert reopen_requests(bound, actor=None, ids=ids, request_store=yard).reopened == 0
     assert flags(yard, ids) == {FAILED: 1, PROCESSED: 1}
     assert books(bound) == {FAILED: 1, PROCESSED: 1}
 

@@ -47,10 +47,10 @@ class RequestPages(BizScope):
         problem = ""
         following = None
         if form.is_valid():
-            yard = shared_request_store()
+            request_store = shared_request_store()
             try:
                 requests_page, following = page_of(
-                    yard,
+                    request_store,
                     [bound],
                     flag=form.cleaned_data["flag"],
                     since=ts_of(form.cleaned_data["since"], 0),
@@ -60,7 +60,7 @@ class RequestPages(BizScope):
                 )
             except REFUSALS as error:
                 requests_page, problem = [], text_of(error)
-            rows = [_shown(request_found, yard.now()) for request_found in requests_page]
+            rows = [_shown(request_found, request_store.now()) for request_found in requests_page]
         context = self.biz_context(
             request,
             bound,

@@ -195,7 +195,7 @@ class ConsumerMixin:
         """
         values = _checked(FinishRequestsSerializer, request)
         bound = _consumed(request, values)
-        yard = shared_request_store()
+        request_store = shared_request_store()
         ends = [
             (
                 _leased(bound, value),
@@ -203,7 +203,7 @@ class ConsumerMixin:
             )
             for value in values["requests"]
         ]
-        codes = yard.finish(bound, ends, owner=person_label(self), now=yard.now())
+        codes = request_store.finish(bound, ends, owner=person_label(self), now=request_store.now())
         return _ended(bound, values["requests"], codes)
 
     @extend_schema(request=ReturnRequestsSerializer, responses=EndedRequestsSerializer)
@@ -217,12 +217,14 @@ class ConsumerMixin:
         """
         values = _checked(ReturnRequestsSerializer, request)
         bound = _consumed(request, values)
-        yard = shared_request_store()
+        request_store = shared_request_store()
         backs = [
             (_leased(bound, value), GiveBack(value["id"], value["tries"], value["text"]))
             for value in values["requests"]
         ]
-        codes = yard.give_back(bound, backs, owner=person_label(self), now=yard.now())
+        codes = request_store.give_back(
+            bound, backs, owner=person_label(self), now=request_store.now()
+        )
         return _ended(bound, values["requests"], codes)
 
 
@@ -245,14 +247,14 @@ def _consumed(request: Request, values: dict[str, Any]) -> BoundBiz:
 def _take(bound: BoundBiz, limit: int, *, owner: str) -> list[LeasedRequest]:
     """Lease in portions, so that large requests do not fill the memory. The leases are the
     store's; their queue entries are settled at once."""
-    yard, works, size = shared_request_store(), list[LeasedRequest](), 0
+    request_store, works, size = shared_request_store(), list[LeasedRequest](), 0
     redis_prefix = settings.REDIS_PREFIX if settings.REDIS_URL else ""
     dead_letter = dead_letter_function(bound, shared_broker(), redis_prefix)
-    with closing(yard.open_queue(bound)) as queue:
-        taker = RequestTaker(bound, queue, yard, owner, dead_letter)
+    with closing(request_store.open_queue(bound)) as queue:
+        taker = RequestTaker(bound, queue, request_store, owner, dead_letter)
         portion, wait = min(limit, FIRST_PORTION), FIRST_ENTRY_SECONDS
         while portion > 0:
-            some = taker.take(portion, now=yard.now(), expires=0.0, timeout=wait)
+            some = taker.take(portion, now=request_store.now(), expires=0.0, timeout=wait)
             if not some:
                 break
             queue.settle([work.taken for work in some])

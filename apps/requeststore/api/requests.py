@@ -145,9 +145,9 @@ class RequestViewSet(ConsumerMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet)
             cursor = read_cursor(values.get("after", ""))
         except ValueError:
             raise bad_cursor() from None
-        yard = shared_request_store()
+        request_store = shared_request_store()
         requests_page, after = page_of(
-            yard,
+            request_store,
             bizzes,
             flag=values.get("flag"),
             since=ts_of(values.get("since"), 0),
@@ -155,7 +155,7 @@ class RequestViewSet(ConsumerMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet)
             after=cursor,
             limit=min(values["limit"], MAX_LIMIT),
         )
-        now = yard.now()
+        now = request_store.now()
         rows = [
             row_of(
                 request_found.request,
@@ -175,8 +175,8 @@ class RequestViewSet(ConsumerMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet)
         """
         bizzes = {(biz.project_id, biz.name) for biz in seen_bizzes(request.user)}
         number = int(pk)
-        yard = shared_request_store()
-        request_found = yard.find(number) if 0 < number <= MAX_ID and bizzes else None
+        request_store = shared_request_store()
+        request_found = request_store.find(number) if 0 < number <= MAX_ID and bizzes else None
         if (
             request_found is None
             or (request_found.bound.project_id, request_found.bound.name) not in bizzes
@@ -190,7 +190,7 @@ class RequestViewSet(ConsumerMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet)
             version=bound.version,
             place=request_found.place,
             whole=(whole := has_role(request.user, bound.project_id, Role.OPERATOR)),
-            now=yard.now(),
+            now=request_store.now(),
         )
         if whole:
             gave = records_given(request_found.request, bound.settings, project_id=bound.project_id)

@@ -73,7 +73,7 @@ class BatchEnd:
     """
 
     parts: EndParts
-    yard: RequestStore
+    request_store: RequestStore
     owner: str
     now: Callable[[], int]
     ended: Sequence[tuple[LeasedRequest, Result]]
@@ -229,10 +229,10 @@ class BatchEnd:
         ((work, entities),) = pairs
         bound = self.parts.bound
         # Reserved before storing, so that a repeat after an outage stores nothing twice.
-        ids = self._ids.get(work.request.id) or self.yard.reserve(len(entities))
+        ids = self._ids.get(work.request.id) or self.request_store.reserve(len(entities))
         self._ids[work.request.id] = ids
         try:
-            self.yard.submit(bound, entities, by=self.owner, now=self.now(), ids=ids)
+            self.request_store.submit(bound, entities, by=self.owner, now=self.now(), ids=ids)
         except BizDisabled as error:
             self._fail(work.request.id, RequestFailure(f"pages to follow: {error}", untried=True))
         except RequestRefusal as error:
@@ -258,7 +258,7 @@ class BatchEnd:
 
     def _finish(self, part: Sequence[tuple[StoredRequest, Finish]]) -> None:
         assert self._ends is not None  # noqa: S101 - step decides first
-        codes = self.yard.finish(
+        codes = self.request_store.finish(
             self.parts.bound, part, owner=self.owner, now=self.now(), counted=self._counted
         )
         self._count([end for _request, end in part], codes)
@@ -267,7 +267,7 @@ class BatchEnd:
         self._ends = [end for end in self._ends if end[1].id not in done]
 
     def _give_back(self, part: Sequence[tuple[StoredRequest, GiveBack]]) -> None:
-        self.yard.give_back(self.parts.bound, part, owner=self.owner, now=self.now())
+        self.request_store.give_back(self.parts.bound, part, owner=self.owner, now=self.now())
         self.tally.returned += len(part)
         done = {back.id for _request, back in part}
         self._backs = [back for back in self._backs if back[1].id not in done]

@@ -217,7 +217,7 @@ class BizWorker:
         context = self._context
         dead_letter = dead_letter_function(plan.bound, context.sinks.broker, context.redis_prefix)
         self._taker = RequestTaker(
-            plan.bound, parts.queue, context.yard, context.owner, dead_letter
+            plan.bound, parts.queue, context.request_store, context.owner, dead_letter
         )
         self._parts = parts
         if downloads is not self._downloads:
@@ -340,7 +340,9 @@ class BizWorker:
         if rest:
             self._news.set()
         context = self._context
-        return BatchEnd(parts, context.yard, context.owner, context.sinks.now, batch, self.tally)
+        return BatchEnd(
+            parts, context.request_store, context.owner, context.sinks.now, batch, self.tally
+        )
 
     # --- the end --------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ class BizPlan:
 class WorkerContext:
     """Services shared by the biz workers of a process."""
 
-    yard: RequestStore
+    request_store: RequestStore
     sinks: SinkContext
     room: FairSemaphore
     hosts: HostThrottle
@@ -53,7 +53,7 @@ def new_queue(context: WorkerContext, bound: BoundBiz) -> RequestQueue:
         redis_url=context.redis_url,
         redis_prefix=context.redis_prefix,
         broker=context.sinks.broker,
-        consumer=context.yard.name,
+        consumer=context.request_store.name,
     )
 
 

@@ -34,7 +34,7 @@ class RequestTaker:
 
     bound: BoundBiz
     queue: RequestQueue
-    yard: RequestStore
+    request_store: RequestStore
     owner: str
     dead_letter: Callable[[QueueEntry, str], None]
 
@@ -60,7 +60,7 @@ class RequestTaker:
         away: list[TakenEntry] = []
 
         def take(part: Sequence[TakenEntry]) -> None:
-            takes = self.yard.take(self.bound, part, owner=self.owner, now=now)
+            takes = self.request_store.take(self.bound, part, owner=self.owner, now=now)
             failpoints.hit("fetcher.taken")
             in_part = self._sort(part, takes, now, expires)
             works.extend(in_part[0])
@@ -112,7 +112,7 @@ class RequestTaker:
             result = msgspec.json.encode({"status": 0, "error": text})
             flag = self.bound.settings.failed_flag
             end = Finish(request.id, request.tries, flag, result, text)
-            self.yard.finish(self.bound, [(request, end)], owner=self.owner, now=now)
+            self.request_store.finish(self.bound, [(request, end)], owner=self.owner, now=now)
             return None
         return LeasedRequest(one, request, entity, expires)
 

@@ -74,7 +74,9 @@ class FetcherDaemon:
         self._clock = clock
         self._concurrency = concurrency
         self._only = frozenset(only)
-        self._yard = RequestStore(name=f"fetcher {identity.name}", identity=identity, clock=clock)
+        self._request_store = RequestStore(
+            name=f"fetcher {identity.name}", identity=identity, clock=clock
+        )
         self._loop = DaemonLoop("downloads")
         self._context: WorkerContext | None = None
         self._lanes: dict[Key, BizWorker] = {}
@@ -88,7 +90,7 @@ class FetcherDaemon:
 
     def setup(self) -> None:
         """Read the configuration. Raises ``RequestStoreUnavailable``."""
-        self._yard.setup()
+        self._request_store.setup()
         forget_slots()
         if not self._loop.alive:
             self._loop.start()
@@ -98,7 +100,7 @@ class FetcherDaemon:
     async def _make_tools(self, rules: HostRules) -> WorkerContext:
         context = SinkContext(broker=self._broker, now=self._now)
         return WorkerContext(
-            yard=self._yard,
+            request_store=self._request_store,
             sinks=context,
             room=FairSemaphore(self._concurrency),
             hosts=HostThrottle(rules, asyncio.get_running_loop().time),
@@ -113,7 +115,7 @@ class FetcherDaemon:
         """Follow changes; return whether requests are, or were a second ago, in progress."""
         if not self._loop.alive:
             raise RuntimeError("the event loop has ended")
-        self._yard.poll()
+        self._request_store.poll()
         try:
             self._look()
             self._database.recovered()
@@ -144,7 +146,7 @@ class FetcherDaemon:
                 leave_slots(self._slots.values())
             except DATABASE_AWAY:
                 connection.close()
-        self._yard.close()
+        self._request_store.close()
         close_shared_extraction_pool()
 
     def detail(self) -> Mapping[str, Any]:
@@ -173,7 +175,7 @@ class FetcherDaemon:
     def _look(self) -> None:
         wanted = {
             (bound.project_id, bound.name): bound
-            for bound in self._yard.bizzes()
+            for bound in self._request_store.bizzes()
             if bound.settings.enabled and self._is_wanted(bound)
         }
         if self._timers.due("look", LOOK_SECONDS) or wanted.keys() - self._plans.keys():

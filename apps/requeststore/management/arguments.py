@@ -73,10 +73,10 @@ def _json(parser: CommandParser) -> None:
 # --- conversion ----------------------------------------------------------------------------------
 
 
-def biz_named(yard: RequestStore, text: str) -> BoundBiz:
+def biz_named(request_store: RequestStore, text: str) -> BoundBiz:
     """Return the biz ``NAME`` or ``PROJECT/NAME``."""
     slug, _slash, name = text.rpartition("/")
-    matching = [bound for bound in yard.bizzes() if bound.name == name]
+    matching = [bound for bound in request_store.bizzes() if bound.name == name]
     if slug:
         project = project_named(slug)
         matching = [bound for bound in matching if bound.project_id == project.pk]
@@ -85,7 +85,9 @@ def biz_named(yard: RequestStore, text: str) -> BoundBiz:
             f"several projects have a biz {name}: say PROJECT/{name}", returncode=BAD_INPUT
         )
     if not matching:
-        near = get_close_matches(name, sorted({bound.name for bound in yard.bizzes()}), n=1)
+        near = get_close_matches(
+            name, sorted({bound.name for bound in request_store.bizzes()}), n=1
+        )
         hint = f"; did you mean {near[0]}?" if near else ""
         raise CommandError(f"there is no biz {text}{hint}", returncode=BAD_INPUT)
     return matching[0]

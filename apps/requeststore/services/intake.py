@@ -69,7 +69,7 @@ def submit(
     by: str,
     kept: dict[str, Any] | None = None,
     keep: Keep | None = None,
-    yard: RequestStore | None = None,
+    request_store: RequestStore | None = None,
 ) -> SubmittedRequests:
     """Store and queue requests. Call it outside of a transaction.
 
@@ -81,7 +81,7 @@ def submit(
         BizDisabled, BizFull
         RequestStoreUnavailable: any part may be stored; repeat with the same IDs.
     """
-    yard = yard or shared_request_store()
+    request_store = request_store or shared_request_store()
     if not bound.settings.enabled:
         raise BizDisabled
     if kept is not None:
@@ -93,9 +93,9 @@ def submit(
             ts = now
     else:
         # Not for a repeat, which completes an accepted call.
-        yard.check_room(bound, len(entities))
-        ids, ts = yard.reserve(len(entities)), int(database_now().timestamp() * 1000)
+        request_store.check_room(bound, len(entities))
+        ids, ts = request_store.reserve(len(entities)), int(database_now().timestamp() * 1000)
         if keep is not None:
             keep({"ids": [str(number) for number in ids], "ts": ts})
-    yard.submit(bound, entities, by=by, now=ts, ids=ids)
+    request_store.submit(bound, entities, by=by, now=ts, ids=ids)
     return SubmittedRequests(ids, ts)

@@ -56,13 +56,13 @@ class RebalancePreview:
         return all(line.is_exact for line in self.lines)
 
 
-def preview(bound: BoundBiz, yard: RequestStore) -> RebalancePreview:
+def preview(bound: BoundBiz, request_store: RequestStore) -> RebalancePreview:
     """Examine a sample of each shard. Raises ``RequestStoreUnavailable``, ``UnknownNode``."""
     epochs = bound.settings.epochs
     now = int(database_now().timestamp() * 1000)
     sources = sources_of(bound)
     sample_size = max(LEAST_A_SHARD, MOST_LOOKED_AT // max(len(sources), 1))
-    lines = [_line(bound, yard, place, sample_size, now) for place in sources]
+    lines = [_line(bound, request_store, place, sample_size, now) for place in sources]
     moved = sum(line.would_move for line in lines)
     rate = moved_a_second(bound.project_id, bound.name)
     return RebalancePreview(
@@ -84,16 +84,16 @@ def moved_a_second(project_id: int, biz: str) -> float | None:
 
 
 def _line(
-    bound: BoundBiz, yard: RequestStore, place: ShardPlace, most: int, now: int
+    bound: BoundBiz, request_store: RequestStore, place: ShardPlace, most: int, now: int
 ) -> RebalanceSource:
     target = RebalancePlan.of(bound.settings).target(bound.project_id, bound.name)
     cutoff = bound.settings.cutoff(now)
-    requests = yard.node(place.node).size(place.shard).requests
+    requests = request_store.node(place.node).size(place.shard).requests
     looked_at = movable = 0
     after: tuple[int, int] | None = None
     while looked_at < most:
         sample = look(
-            yard.node,
+            request_store.node,
             place,
             target,
             biz=bound.name,

@@ -65,10 +65,10 @@ class _RetryLater(Exception):
     """The re-balance continues some seconds later."""
 
 
-def bound_biz(project_id: int, name: str, yard: RequestStore | None = None) -> BoundBiz:
+def bound_biz(project_id: int, name: str, request_store: RequestStore | None = None) -> BoundBiz:
     """Return the active biz. Raises ``NoSuchBiz``."""
     try:
-        return (yard or shared_request_store()).biz(project_id, name)
+        return (request_store or shared_request_store()).biz(project_id, name)
     except UnknownBiz:
         raise NoSuchBiz from None
 
@@ -143,7 +143,7 @@ def cancel_rebalance(
 def work_on_rebalance(
     pk: int,
     *,
-    yard: RequestStore | None = None,
+    request_store: RequestStore | None = None,
     seconds: float = SLOT_SECONDS,
     told: Progress | None = None,
 ) -> str | None:
@@ -155,7 +155,7 @@ def work_on_rebalance(
     if row is None:
         return None
     failpoints.hit("requeststore.rebalance.claimed")
-    work = _Work(row, yard or shared_request_store())
+    work = _Work(row, request_store or shared_request_store())
     end = time.monotonic() + seconds
     try:
         while True:
@@ -209,10 +209,10 @@ def sweep_rebalances(*, now: datetime) -> int:
 class _Work:
     """Steps of one re-balance. ``cursor`` records partial progress."""
 
-    def __init__(self, row: Rebalance, yard: RequestStore) -> None:
+    def __init__(self, row: Rebalance, request_store: RequestStore) -> None:
         self.row = row
         self.cursor = cursor_of(row)
-        self._yard = yard
+        self._request_store = request_store
         self._target = self.cursor.plan.target(row.project_id, row.biz)
         self._is_ready = False
 
@@ -243,7 +243,7 @@ class _Work:
     def _settings(self) -> None:
         """Verify that the plan is still that of the biz, make the places, count the work."""
         try:
-            bound = self._yard.biz(self.row.project_id, self.row.biz)
+            bound = self._request_store.biz(self.row.project_id, self.row.biz)
         except UnknownBiz:
             raise _Stopped(
                 _("The request group is no longer in the active configuration.")
@@ -261,10 +261,11 @@ class _Work:
         if self._is_ready:
             return
         for place in self.cursor.plan.spread(self.row.project_id, self.row.biz).places:
-            self._yard.ensure(bound, place)
+            self._request_store.ensure(bound, place)
         if self.cursor.total < 0:
             sizes = [
-                self._yard.node(source.node).size(source.shard) for source in self.cursor.sources
+                self._request_store.node(source.node).size(source.shard)
+                for source in self.cursor.sources
             ]
             self.cursor.total = sum(size.requests for size in sizes)
         self._is_ready = True
@@ -273,11 +274,11 @@ class _Work:
         cursor = self.cursor
         source = cursor.sources[cursor.at]
         if not cursor.limit:
-            size = self._yard.node(source.node).size(source.shard)
+            size = self._request_store.node(source.node).size(source.shard)
             mean = size.bytes // size.requests if size.requests else 0
             cursor.limit = max(1, min(MOST_TOGETHER, MOST_BYTES // max(mean, 1)))
         sample = look(
-            self._yard.node,
+            self._request_store.node,
             source,
             self._target,
             biz=self.row.biz,
@@ -311,7 +312,7 @@ class _Work:
     def _look_at_one(self, at: int, number: int) -> None:
         cursor = self.cursor
         source = cursor.sources[at]
-        (request,) = self._yard.node(source.node).find(source.shard, [number])
+        (request,) = self._request_store.node(source.node).find(source.shard, [number])
         if request is None:
             return
         if request.flag == TAKEN:
@@ -325,7 +326,7 @@ class _Work:
     def _move(self) -> None:
         cursor = self.cursor
         moved = move(
-            self._yard.node,
+            self._request_store.node,
             cursor.sources[cursor.batch_at],
             self._target,
             cursor.batch,

@@ -43,27 +43,27 @@ def reopen_requests(
     since: int = 0,
     until: int = MAX_TS,
     limit: int = MAX_BATCH,
-    yard: RequestStore | None = None,
+    request_store: RequestStore | None = None,
 ) -> Reopened:
     """Reopen by IDs, whatever their flag; or by ``flag`` (default: failed) and ``ts``, newest
     first.
 
     Raises ``RequestStoreUnavailable``: any part may be reopened; repeat the call.
     """
-    yard = yard or shared_request_store()
-    now = yard.now()
+    request_store = request_store or shared_request_store()
+    now = request_store.now()
     flags: Sequence[int]
     if ids is not None:
         flags, more = _FLAGS, False
-        chosen = _named(bound, yard, ids)
+        chosen = _named(bound, request_store, ids)
     else:
         flags = [bound.settings.failed_flag if flag is None else flag]
         since = max(since, bound.settings.cutoff(now) + 1)
-        chosen, more = _with_flag(bound, yard, flags[0], since, until, limit)
+        chosen, more = _with_flag(bound, request_store, flags[0], since, until, limit)
     who = actor_label or ("" if actor is None else actor.get_username())
     reopened = 0
     for place, entries in chosen.items():
-        reopened += _open(bound, yard, place, entries, flags, f"reopen:{who}", now)
+        reopened += _open(bound, request_store, place, entries, flags, f"reopen:{who}", now)
     detail = {"ids": len(ids)} if ids is not None else {"flag": flags[0], "since": since}
     record(
         actor=actor,
@@ -79,10 +79,10 @@ def reopen_requests(
 Chosen = dict[ShardPlace, list[QueueEntry]]
 
 
-def _named(bound: BoundBiz, yard: RequestStore, ids: Sequence[int]) -> Chosen:
+def _named(bound: BoundBiz, request_store: RequestStore, ids: Sequence[int]) -> Chosen:
     chosen: Chosen = {}
     for number in dict.fromkeys(ids):
-        request_found = yard.find(number, bound.project_id, bound.name)
+        request_found = request_store.find(number, bound.project_id, bound.name)
         if request_found is not None and is_own(request_found.request.flag):
             chosen.setdefault(request_found.place, []).append(
                 QueueEntry(number, bound.name, request_found.request.ts)
@@ -91,12 +91,12 @@ def _named(bound: BoundBiz, yard: RequestStore, ids: Sequence[int]) -> Chosen:
 
 
 def _with_flag(
-    bound: BoundBiz, yard: RequestStore, flag: int, since: int, until: int, limit: int
+    bound: BoundBiz, request_store: RequestStore, flag: int, since: int, until: int, limit: int
 ) -> tuple[Chosen, bool]:
     chosen: Chosen = {}
     count, after = 0, None
     while count <= limit:
-        page = yard.page(
+        page = request_store.page(
             bound, flag=flag, since=since, until=until, after=after, limit=min(_PAGE, limit + 1)
         )
         for request_found in page:
@@ -113,14 +113,14 @@ def _with_flag(
 
 def _open(
     bound: BoundBiz,
-    yard: RequestStore,
+    request_store: RequestStore,
     place: ShardPlace,
     entries: Sequence[QueueEntry],
     flags: Sequence[int],
     by: str,
     now: int,
 ) -> int:
-    node = yard.node(place.node)
+    node = request_store.node(place.node)
     closed = closed_until_of(place)
     # Its span may be closed although the TTL has become longer: its last flag is counted there.
     entries = [entry for entry in entries if entry.ts >= closed]
@@ -129,6 +129,6 @@ def _open(
     opened = node.reopen(place.shard, ids, flags=flags, by=by, now=now, cutoff=cutoff)
     again = [entry for entry, is_new in zip(entries, opened, strict=True) if is_new]
     if again:
-        yard.queue(bound).push(again, priority=bound.settings.priority)
+        request_store.queue(bound).push(again, priority=bound.settings.priority)
         node.queued(place.shard, [entry.id for entry in again], by=by, now=now)
     return len(again)

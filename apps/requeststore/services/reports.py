@@ -136,11 +136,11 @@ def report_queue(
     return stats
 
 
-def report_node(yard: RequestStore, name: str, at: datetime) -> None:
+def report_node(request_store: RequestStore, name: str, at: datetime) -> None:
     """Write the health of a storage node, and since when it has a problem."""
     fields: dict[str, Any] = {"problem": "", "reported_at": at}
     try:
-        health = yard.node(name).health()
+        health = request_store.node(name).health()
     except _AWAY as error:
         fields = {"problem": str(error)[:_MOST] or "it does not answer"}
     else:

@@ -13,7 +13,7 @@ _CURSOR: Final = re.compile(r"([0-9]{1,15})\.([0-9]{1,19})")
 
 
 def page_of(
-    yard: RequestStore,
+    request_store: RequestStore,
     bizzes: Sequence[BoundBiz],
     *,
     flag: int | None,
@@ -25,7 +25,9 @@ def page_of(
     """Return requests of these bizzes, newest first, and the cursor of the next page."""
     rows: list[FoundRequest] = []
     for bound in bizzes:
-        rows += yard.page(bound, flag=flag, since=since, until=until, after=after, limit=limit + 1)
+        rows += request_store.page(
+            bound, flag=flag, since=since, until=until, after=after, limit=limit + 1
+        )
     rows.sort(key=lambda found: (-found.request.ts, -found.request.id))
     more = len(rows) > limit
     del rows[limit:]

@@ -315,7 +315,7 @@ def _sorted(bound: dict[int, dict[str, BoundBiz]], project_id: int | None) -> li
 class _SharedStore:
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.yard: RequestStore | None = None
+        self.request_store: RequestStore | None = None
 
 
 _shared = _SharedStore()
@@ -336,22 +336,22 @@ def shared_request_store() -> RequestStore:
     Raises ``RequestStoreUnavailable`` at the first use without the database.
     """
     shared = _shared
-    yard = shared.yard
-    if yard is None:
+    request_store = shared.request_store
+    if request_store is None:
         with shared.lock:
-            if shared.yard is None:
+            if shared.request_store is None:
                 made = RequestStore()
                 made.setup()
-                shared.yard = made
-            yard = shared.yard
-    yard.poll()
-    return yard
+                shared.request_store = made
+            request_store = shared.request_store
+    request_store.poll()
+    return request_store
 
 
 def close_shared_request_store() -> None:
     """Close the shared request store of this process, if open; the next use opens a new one."""
     shared = _shared
     with shared.lock:
-        yard, shared.yard = shared.yard, None
-    if yard is not None:
-        yard.close()
+        request_store, shared.request_store = shared.request_store, None
+    if request_store is not None:
+        request_store.close()

@@ -56,21 +56,25 @@ FRUITLESS_SECONDS: Final = 120.0
 AWAY: Final = (RequestStoreError, BrokerError)
 
 
-def upkeep_once(yard: RequestStore, *, now: int, by: str = "upkeep") -> UpkeepResult | None:
+def upkeep_once(
+    request_store: RequestStore, *, now: int, by: str = "upkeep"
+) -> UpkeepResult | None:
     """Run one round unless another worker is running one; return what was done."""
     try:
-        lease = lease_worker(purpose=LEASE, owner=by_worker(yard, by), ttl=LEASE_TIME, numbers=1)
+        lease = lease_worker(
+            purpose=LEASE, owner=by_worker(request_store, by), ttl=LEASE_TIME, numbers=1
+        )
     except NoFreeNumber:
         return None
     try:
-        return Upkeep(yard, by=by).round(now)
+        return Upkeep(request_store, by=by).round(now)
     finally:
         release_lease(lease=lease)
 
 
-def by_worker(yard: RequestStore, by: str) -> str:
+def by_worker(request_store: RequestStore, by: str) -> str:
     """Return the owner name for the lease."""
-    return f"{by} {yard.name}"
+    return f"{by} {request_store.name}"
 
 
 @dataclass(slots=True)
@@ -88,18 +92,18 @@ class Upkeep:
     """Rounds over all bizzes; a round continues where the previous one ran out of time."""
 
     def __init__(
-        self, yard: RequestStore, *, by: str = "upkeep", seconds: float = ROUND_SECONDS
+        self, request_store: RequestStore, *, by: str = "upkeep", seconds: float = ROUND_SECONDS
     ) -> None:
-        self._yard = yard
+        self._request_store = request_store
         self._by = by
         self._until = time.monotonic() + seconds
 
     def round(self, now: int) -> UpkeepResult:
         """Run one round within the time limit."""
         swept = UpkeepResult()
-        for name in self._yard.nodes():
-            report_node(self._yard, name, at_ms(now))
-        bizzes = [*self._yard.bizzes(), *self._yard.retired()]
+        for name in self._request_store.nodes():
+            report_node(self._request_store, name, at_ms(now))
+        bizzes = [*self._request_store.bizzes(), *self._request_store.retired()]
         start = _memory.turn % len(bizzes) if bizzes else 0
         for number, bound in enumerate(bizzes[start:] + bizzes[:start]):
             if number and time.monotonic() >= self._until:
@@ -118,7 +122,7 @@ class Upkeep:
         rows = list(
             ShardReport.objects.filter(project_id=bound.project_id, biz=bound.name).order_by("pk")
         )
-        known = [row for row in rows if row.node in self._yard.nodes()]
+        known = [row for row in rows if row.node in self._request_store.nodes()]
         for row in rows:
             if row not in known:
                 save_problem(row, f"REQUESTS_NODES has no node {row.node} any more")
@@ -130,7 +134,7 @@ class Upkeep:
                 swept += self._shard(bound, row, queue, now)
         answering = [row for row in known if row not in away]
         with self._noting(None, away):
-            swept.closed += close_spans(bound, answering, away, self._yard.node, now)
+            swept.closed += close_spans(bound, answering, away, self._request_store.node, now)
         for row in answering:
             with self._noting(row, away):
                 swept.deleted += self._delete(bound, row, now)
@@ -170,7 +174,7 @@ class Upkeep:
         if bound.retired:
             return None
         try:
-            queue = self._yard.queue(bound)
+            queue = self._request_store.queue(bound)
             queue.rescue()
         except AWAY as error:
             report_queue(bound, None, at_ms(now), str(error))
@@ -186,7 +190,7 @@ class Upkeep:
             wanted.setdefault(place.node, []).append(place.shard)
         for name, shards in wanted.items():
             try:
-                existing = set(self._yard.node(name).shards(shards[0].database))
+                existing = set(self._request_store.node(name).shards(shards[0].database))
                 for shard in shards:
                     if shard in existing:
                         note_shard(bound, ShardPlace(name, shard))
@@ -198,9 +202,9 @@ class Upkeep:
     ) -> UpkeepResult:
         swept = UpkeepResult()
         place = _place(row)
-        self._yard.ensure(bound, place)
-        sweep = Sweep(bound, place, self._yard.node(row.node), by=self._by, now=now)
-        if late := count_late(bound, row, self._yard.node(row.node), now):
+        self._request_store.ensure(bound, place)
+        sweep = Sweep(bound, place, self._request_store.node(row.node), by=self._by, now=now)
+        if late := count_late(bound, row, self._request_store.node(row.node), now):
             logger.warning("biz %s: %d requests came after their time", bound.name, late)
         while marked := sweep.expire():
             swept.expired += marked
@@ -216,7 +220,7 @@ class Upkeep:
     def _delete(self, bound: BoundBiz, row: ShardReport, now: int) -> int:
         if row.closed_until is None:
             return 0
-        sweep = Sweep(bound, _place(row), self._yard.node(row.node), by=self._by, now=now)
+        sweep = Sweep(bound, _place(row), self._request_store.node(row.node), by=self._by, now=now)
         deleted = 0
         while done := sweep.delete(ms(row.closed_until)):
             deleted += done
@@ -229,7 +233,7 @@ class Upkeep:
         timer = f"count of shard {row.pk}"
         if _memory.timers.due(timer, 0.0) or row.problem:
             began = time.monotonic()
-            counted = count_shard(bound, row, self._yard.node(row.node), now)
+            counted = count_shard(bound, row, self._request_store.node(row.node), now)
             _memory.timers.postpone(timer, (time.monotonic() - began) * REST)
         save_shard(row, counted, at_ms(now))
 
@@ -242,7 +246,7 @@ class Upkeep:
         if surplus <= 0 or not _memory.timers.due(timer, 0.0):
             return 0
         try:
-            with closing(self._yard.open_queue(bound)) as queue:
+            with closing(self._request_store.open_queue(bound)) as queue:
                 cutoff = bound.settings.cutoff(now)
                 dropped = drop_expired(queue, bound.name, cutoff=cutoff, most=surplus)
         except AWAY as error:
@@ -274,7 +278,9 @@ class Upkeep:
         total = 0
         for row in rows:
             while total < lost and not self._late():
-                sweep = Sweep(bound, _place(row), self._yard.node(row.node), by=self._by, now=now)
+                sweep = Sweep(
+                    bound, _place(row), self._request_store.node(row.node), by=self._by, now=now
+                )
                 try:
                     some = sweep.forgotten(queue, min(lost - total, LIMIT))
                 except AWAY as error:

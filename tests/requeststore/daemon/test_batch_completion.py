@@ -99,7 +99,7 @@ def took(yard: RequestStore, bound: BoundBiz) -> list[LeasedRequest]:
 def until_taken(taker: RequestTaker) -> list[LeasedRequest]:
     """A queue that has just been opened may need a moment."""
     deadline = time.monotonic() + 10
-    while not (works := taker.take(100, now=taker.yard.now(), expires=0.0)):
+    while not (works := taker.take(100, now=taker.request_store.now(), expires=0.0)):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return works

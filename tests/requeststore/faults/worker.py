@@ -177,7 +177,7 @@ class Worker:
     def _move(self, row: Rebalance) -> None:
         from apps.requeststore.services.rebalances import work_on_rebalance
 
-        while work_on_rebalance(row.pk, yard=self.yard) == "running":
+        while work_on_rebalance(row.pk, request_store=self.yard) == "running":
             pass
 
     def _project(self) -> Any:

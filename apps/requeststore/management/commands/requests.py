@@ -105,9 +105,9 @@ class Command(BaseCommand):
     # --- queries --------------------------------------------------------------------------------
 
     def _books(self, options: dict[str, Any]) -> None:
-        yard = shared_request_store()
+        request_store = shared_request_store()
         wanted = project_named(options["project"]).pk if options["project"] else None
-        bizzes = [biz for biz in yard.bizzes() if wanted in (None, biz.project_id)]
+        bizzes = [biz for biz in request_store.bizzes() if wanted in (None, biz.project_id)]
         slugs = dict(Project.objects.values_list("pk", "slug"))
         accounting = standings({biz.project_id for biz in bizzes}, by_flag=True)
         rows = [
@@ -119,15 +119,15 @@ class Command(BaseCommand):
             self._json(lines)
         else:
             self._table(("biz", "stored", "new", "taken", "processed", "expired"), lines)
-        for project, problem in yard.problems.items():
+        for project, problem in request_store.problems.items():
             self.stderr.write(f"{slugs.get(project, project)}: {problem}")
         wrong = [line["biz"] for line in lines if not line["balanced"]]
         if wrong:
             raise CommandError(f"unaccounted requests: {', '.join(wrong)}", returncode=FAILED)
 
     def _show(self, options: dict[str, Any]) -> None:
-        yard = shared_request_store()
-        request_found = yard.find(id_named(options["id"]))
+        request_store = shared_request_store()
+        request_found = request_store.find(id_named(options["id"]))
         if request_found is None:
             raise CommandError(f"there is no request {options['id']}", returncode=FAILED)
         story = story_of(
@@ -137,7 +137,7 @@ class Command(BaseCommand):
             version=request_found.bound.version,
             place=request_found.place,
             whole=True,
-            now=yard.now(),
+            now=request_store.now(),
         )
         if options["json"]:
             self._json(story)
@@ -155,10 +155,10 @@ class Command(BaseCommand):
             self.stdout.write("  ".join(filter(None, (words, step["by"], step["text"]))))
 
     def _list(self, options: dict[str, Any]) -> None:
-        yard = shared_request_store()
-        bound = biz_named(yard, options["biz"])
-        now = yard.now()
-        page = yard.page(
+        request_store = shared_request_store()
+        bound = biz_named(request_store, options["biz"])
+        now = request_store.now()
+        page = request_store.page(
             bound,
             flag=options["flag"],
             since=time_named(options["since"], 0, now),
@@ -177,8 +177,8 @@ class Command(BaseCommand):
     # --- changes --------------------------------------------------------------------------------
 
     def _submit(self, options: dict[str, Any]) -> None:
-        yard = shared_request_store()
-        bound = biz_named(yard, options["biz"])
+        request_store = shared_request_store()
+        bound = biz_named(request_store, options["biz"])
         # All or nothing: every line is validated before the first is stored.
         entities = _entities(bound, options["file"])
         ids: list[int] = []
@@ -197,9 +197,9 @@ class Command(BaseCommand):
                 self._lines(str(number) for number in ids)
 
     def _reopen(self, options: dict[str, Any]) -> None:
-        yard = shared_request_store()
-        bound = biz_named(yard, options["biz"])
-        now = yard.now()
+        request_store = shared_request_store()
+        bound = biz_named(request_store, options["biz"])
+        now = request_store.now()
         ids = [id_named(option) for option in options["ids"]] or None
         done = reopen_requests(
             bound,
@@ -217,8 +217,8 @@ class Command(BaseCommand):
         self.stdout.write(f"{done.reopened} are new again{more}")
 
     def _rebalance(self, options: dict[str, Any]) -> None:
-        yard = shared_request_store()
-        bound = biz_named(yard, options["biz"])
+        request_store = shared_request_store()
+        bound = biz_named(request_store, options["biz"])
         if options["cancel"]:
             rows = Rebalance.objects.filter(project_id=bound.project_id, biz=bound.name)
             going = rows.filter(state=RebalanceState.RUNNING).first()
@@ -227,7 +227,7 @@ class Command(BaseCommand):
             cancel_rebalance(going, actor_label=who())
             self.stdout.write("cancelled: what is moved stays moved")
             return
-        would = preview(bound, yard)
+        would = preview(bound, request_store)
         if options["dry_run"]:
             self._print_preview(would, options)
             return
