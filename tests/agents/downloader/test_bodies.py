@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from apps.agents.downloader.addresses import ANSWER_SECONDS, AddressBook, NoAddress
+from tests.agents.downloader.agent_peer import AgentPeer, Unreliable, until
 from tests.agents.downloader.conftest import Start
-from tests.agents.downloader.other_side import OtherSide, Unreliable, until
 from tests.plugins.object_server import ServedFolder, issuing
 from tests.plugins.s3_server import Bucket
 from tests.yardkit.web_server import Seen, WebServer, page
@@ -73,7 +73,7 @@ async def fetch() -> AsyncIterator[Any]:
 @pytest.mark.covers("OB.1")
 async def test_only_a_large_body_goes_beside_the_broker(
     start: Start,
-    other: OtherSide,
+    other: AgentPeer,
     site: WebServer,
     issued: None,
     broker: Broker,
@@ -106,7 +106,7 @@ async def test_only_a_large_body_goes_beside_the_broker(
 
 @pytest.mark.covers("OB.1")
 async def test_runs_that_do_not_know_it_get_bodies_through_the_broker(
-    start: Start, other: OtherSide, site: WebServer, served_folder: ServedFolder, broker: Broker
+    start: Start, other: AgentPeer, site: WebServer, served_folder: ServedFolder, broker: Broker
 ) -> None:
     site.answers["/large"] = page(b"x" * 100_000)
     with issuing(broker, served_folder.store, "agent-1"):
@@ -120,7 +120,7 @@ async def test_runs_that_do_not_know_it_get_bodies_through_the_broker(
 
 @pytest.mark.covers("OB.1")
 async def test_without_a_center_or_a_store_bodies_that_fit_go_through_the_broker(
-    start: Start, other: OtherSide, site: WebServer, served_folder: ServedFolder, broker: Broker
+    start: Start, other: AgentPeer, site: WebServer, served_folder: ServedFolder, broker: Broker
 ) -> None:
     served_folder.broken = 507
     site.answers["/large"] = page(b"x" * 100_000)
@@ -142,7 +142,7 @@ async def test_without_a_center_or_a_store_bodies_that_fit_go_through_the_broker
 @pytest.mark.covers("OB.1")
 async def test_a_body_that_fits_nowhere_fails_with_the_reason(
     start: Start,
-    other: OtherSide,
+    other: AgentPeer,
     site: WebServer,
     served_folder: ServedFolder,
     broker: Broker,
@@ -165,7 +165,7 @@ async def test_a_body_that_fits_nowhere_fails_with_the_reason(
 @pytest.mark.parametrize("encoding", ["", "gzip"])
 async def test_a_body_of_any_size_is_streamed_in_parts(
     start: Start,
-    other: OtherSide,
+    other: AgentPeer,
     site: WebServer,
     issued: None,
     store: ObjectStore,
@@ -197,7 +197,7 @@ async def test_a_body_of_any_size_is_streamed_in_parts(
 
 @pytest.mark.covers("OB.1")
 async def test_limits_hold_for_streamed_bodies(
-    start: Start, other: OtherSide, site: WebServer, served_folder: ServedFolder, broker: Broker
+    start: Start, other: AgentPeer, site: WebServer, served_folder: ServedFolder, broker: Broker
 ) -> None:
     site.answers["/huge"] = page(b"x" * (20 * MiB))
     with issuing(broker, served_folder.store, "agent-1"):
@@ -230,7 +230,7 @@ async def test_limits_hold_for_streamed_bodies(
 @pytest.mark.covers("OB.1")
 async def test_what_the_store_returns_is_checked(
     start: Start,
-    other: OtherSide,
+    other: AgentPeer,
     site: WebServer,
     served_folder: ServedFolder,
     fetch: Any,
@@ -257,7 +257,7 @@ async def test_what_the_store_returns_is_checked(
 @pytest.mark.covers("OB.1")
 async def test_memory_stays_flat(
     start: Start,
-    other: OtherSide,
+    other: AgentPeer,
     served_folder: ServedFolder,
     site: WebServer,
     broker: Broker,
