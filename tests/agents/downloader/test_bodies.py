@@ -302,6 +302,8 @@ async def test_a_lost_question_for_addresses_is_repeated_but_not_for_every_page(
         for _ in range(50):
             with pytest.raises(NoAddress, match="no center answers"):
                 await book.take(7, ObjectKind.BODIES)
+        await until(lambda: len(unreliable.published) > 1)
+        await asyncio.sleep(0)
         assert len(unreliable.published) == 2
         waiting.cancel()
     finally:
