@@ -243,7 +243,8 @@ async def test_what_the_store_returns_is_checked(
         await other.allocate(result_version=3)
         other.download([site.url("/large"), site.url("/large")])
         results = await other.results(2)
-        first, second = (unpack_objects(one.stored.packed)[0] for one in results.values())  # type: ignore[union-attr]
+        stored = [one for number in (0, 1) if (one := results[number].stored) is not None]
+        first, second = (unpack_objects(one.packed)[0] for one in stored)
         served_folder.store.put(first.key, b"y" * 100_000)
         await asyncio.to_thread(deleter.delete, second.delete)
         altered, gone = [await fetch(results[number]) for number in (0, 1)]
