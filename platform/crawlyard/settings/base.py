@@ -12,7 +12,7 @@ from crawlyard.settings.login import AUTH_PASSWORD_VALIDATORS as AUTH_PASSWORD_V
 from crawlyard.settings.login import login_limits, session_limits, who_needs_a_code
 from crawlyard.settings.logs import logs_url
 from crawlyard.settings.mail import mail
-from crawlyard.settings.objects import listens_at, objects
+from crawlyard.settings.objects import objects
 from crawlyard.settings.paths import (
     ROOT,
     check_secret_key,
@@ -91,14 +91,9 @@ SCALE_WEBHOOK_URL, SCALE_WEBHOOK_SECRET = scale_webhook(env)
 
 # --- data -----------------------------------------------------------------------------------
 
-# Object store of items and files: file:///folder or s3://bucket/prefix. Keys of the bucket; without
-# them those of the environment (AWS_*) or of the host's role. Address of ``run_objects``, or of the
-# bucket, as agents and runs reach it.
-OBJECTS_URL, OBJECTS_ACCESS_KEY, OBJECTS_SECRET_KEY, OBJECTS_PUBLIC_URL = objects(
-    env, DATA_DIR / "objects"
-)
-# Where ``run_objects`` listens.
-OBJECTS_LISTEN = listens_at(env)
+# Object store, keys of a bucket, its address as agents and runs reach it.
+_objects = objects(env, DATA_DIR / "objects")
+OBJECTS_URL, OBJECTS_ACCESS_KEY, OBJECTS_SECRET_KEY, OBJECTS_PUBLIC_URL, OBJECTS_LISTEN = _objects
 # Catalog of Iceberg tables, a REST catalog such as Polaris or Nessie; empty: in the database.
 ICEBERG_CATALOG_URL = env.secret("ICEBERG_CATALOG_URL", default="")
 # Age at which the data of a run is deleted, unless its dataset says otherwise; 0: never.

@@ -9,7 +9,7 @@ from yardkit.env import Env, EnvError
 from yardkit.objects import BadObjectsURL, open_objects
 
 
-def listens_at(env: Env) -> str:
+def _listens_at(env: Env) -> str:
     """Return OBJECTS_LISTEN, ``host:port``. Raises ``EnvError``."""
     listen = env.str("OBJECTS_LISTEN", default="127.0.0.1:8010")
     host, _, port = listen.rpartition(":")
@@ -20,8 +20,9 @@ def listens_at(env: Env) -> str:
     return listen
 
 
-def objects(env: Env, folder: Path) -> tuple[str, str, str, str]:
-    """Return OBJECTS_URL, by default ``folder``, both keys and OBJECTS_PUBLIC_URL.
+def objects(env: Env, folder: Path) -> tuple[str, str, str, str, str]:
+    """Return OBJECTS_URL, by default ``folder``, both keys, OBJECTS_PUBLIC_URL and
+    OBJECTS_LISTEN, where ``run_objects`` listens.
 
     Raises ``EnvError``.
     """
@@ -39,4 +40,4 @@ def objects(env: Env, folder: Path) -> tuple[str, str, str, str]:
         open_objects(url, access_key=keys[0], secret_key=keys[1], public_url=public_url)
     except BadObjectsURL as error:
         raise EnvError(f"OBJECTS_PUBLIC_URL: {error}") from None
-    return url, *keys, public_url
+    return url, *keys, public_url, _listens_at(env)
