@@ -91,7 +91,6 @@ SCALE_WEBHOOK_URL, SCALE_WEBHOOK_SECRET = scale_webhook(env)
 
 # --- data -----------------------------------------------------------------------------------
 
-# Object store, keys of a bucket, its address as agents and runs reach it.
 _objects = objects(env, DATA_DIR / "objects")
 OBJECTS_URL, OBJECTS_ACCESS_KEY, OBJECTS_SECRET_KEY, OBJECTS_PUBLIC_URL, OBJECTS_LISTEN = _objects
 # Catalog of Iceberg tables, a REST catalog such as Polaris or Nessie; empty: in the database.
