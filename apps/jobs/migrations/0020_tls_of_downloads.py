@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0018_kept_pages'),
+        ('jobs', '0019_large_bodies'),
     ]
 
     operations = [
