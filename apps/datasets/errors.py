@@ -49,6 +49,13 @@ class ItemsUnavailable(DatasetsError):
     detail = _("The items cannot be read at the moment.")
 
 
+class NothingToRetry(DatasetsError):
+    """No request of the selection has failed and can be made again."""
+
+    code = "nothing_to_retry"
+    detail = _("There are no failed requests.")
+
+
 class SettingsRefused(DatasetsError):
     """A key, schema or check that cannot be used."""
 

@@ -17,6 +17,7 @@ from apps.datasets.pages.items import (
 )
 from apps.datasets.pages.kept_pages import kept_content, kept_page, kept_pages
 from apps.datasets.pages.listing import dataset_list, project_datasets
+from apps.datasets.pages.requests import retry_run_requests, run_requests, run_requests_live
 from apps.datasets.pages.settings import settings_page
 from apps.datasets.pages.trials import trial_page, trials_page, use_image
 
@@ -45,6 +46,9 @@ urlpatterns = [
         )
         for what in ("pin", "unpin", "delete")
     ),
+    path("runs/<int:pk>/requests", view(run_requests), name="run-requests"),
+    path("runs/<int:pk>/requests/live", view(run_requests_live), name="run-requests-live"),
+    path("runs/<int:pk>/requests/retry", view(retry_run_requests), name="run-requests-retry"),
     path("runs/<int:pk>/compare", view(compare_page), name="compare"),
     path("runs/<int:pk>/files", view(files_page), name="run-files"),
     path("runs/<int:pk>/pages", view(kept_pages), name="run-pages"),

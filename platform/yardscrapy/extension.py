@@ -26,6 +26,7 @@ from yardscrapy.counters import (
 from yardscrapy.hop import Hop
 from yardscrapy.items import ITEM_ERROR
 from yardscrapy.report import ReportingClient, RunReport
+from yardscrapy.saved_start import SavedStartMiddleware
 from yardscrapy.session import Session, current
 from yardspider.errors import BadInput, RunFailed
 from yardspider.lifecycle import CommandHandler
@@ -313,6 +314,7 @@ class ReportAddon:
         settings.set("DOWNLOADER", counting_downloader(settings["DOWNLOADER"]), priority="cmdline")
         for name, component, order in (
             ("SPIDER_MIDDLEWARES", OuterSpiderMiddleware, _OUTER),
+            ("SPIDER_MIDDLEWARES", SavedStartMiddleware, _INNER - 1),
             ("SPIDER_MIDDLEWARES", InnerSpiderMiddleware, _INNER),
             ("EXTENSIONS", PlatformExtension, _LATE),
         ):

@@ -40,6 +40,7 @@ class Caller:
     Args:
         chained: a request made from a page goes back to the agent that fetched the page.
         ring: called when something has ended by itself.
+        start: instead of the spider's.
 
     ``failure``: why the run cannot go on. ``tasks``: callbacks that are awaiting something.
     """
@@ -54,7 +55,9 @@ class Caller:
         *,
         chained: bool,
         ring: Callable[[], None],
+        start: Callable[[], Any] | None = None,
     ) -> None:
+        self._start = start or spider.start
         self._log = RequestLog(spider, items)
         self._spider = spider
         self._dispatcher = dispatcher
@@ -73,7 +76,7 @@ class Caller:
 
     async def feed(self) -> None:
         """Iterate over ``start`` as fast as its requests are sent."""
-        start = self._spider.start
+        start = self._start
         try:
             result = start()
             outputs = ready_outputs(result)

@@ -12,7 +12,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,10 @@ from yardspider.local_dataset import LocalDataset
 from yardspider.outcome import CrawlOutcome
 from yardspider.outputs import ITEMS_FILE, ItemFile, ItemSink, write_exit
 from yardspider.project import main as describe_project
+from yardspider.request import Request
 from yardspider.resources.port import Pools
 from yardspider.runner import EXIT_FAILED, exit_content, finish, outcome_content, run_process
+from yardspider.saved_requests import read_saved, restored
 from yardspider.scaffold import make_project, version
 from yardspider.seeds.memory import MemoryFrontier
 from yardspider.seeds.port import RunFrontier
@@ -168,6 +171,7 @@ def _run(options: argparse.Namespace, run_dir: Path | None, stop: Stop) -> int:
     make_transport: Callable[[], RunTransport]
     frontier: RunFrontier | None
     pools: Pools | None = None
+    start: Callable[[], Iterable[Request]] | None = None
     accounting = CrawlAccounting()
     items: Path | ItemSink | None = options.output
     if platform and not options.local:
@@ -178,6 +182,8 @@ def _run(options: argparse.Namespace, run_dir: Path | None, stop: Stop) -> int:
         make_transport = _platform_transport(run, settings)
         frontier = _platform_frontier(run)
         pools = _platform_pools(run)
+        if run.requests:
+            start = partial(map, restored, read_saved(run.requests))
     else:
         make_transport = _local_transport(settings, options)
         frontier = MemoryFrontier()
@@ -195,6 +201,7 @@ def _run(options: argparse.Namespace, run_dir: Path | None, stop: Stop) -> int:
         frontier=frontier,
         pools=pools,
         accounting=accounting,
+        start=start,
     )
     status = finish(outcome, run_dir, stop)
     _print_summary(options, outcome)

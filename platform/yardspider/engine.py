@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from yardkit.protocol import DownloadsHeld
@@ -20,6 +20,7 @@ from yardspider.outcome import CrawlOutcome, State
 from yardspider.outputs import ItemSink
 from yardspider.pace import CrawlPace
 from yardspider.reporter import Reporter
+from yardspider.request import Request
 from yardspider.resources.api import Resources
 from yardspider.resources.port import Pools
 from yardspider.seeds.api import Seeds
@@ -59,6 +60,7 @@ class CrawlEngine:
         accounting: counters, for callers that read them meanwhile.
         frontier: where seeds are added and leased.
         pools: resource pools from which the spider may lease.
+        start: makes the run's requests instead of the spider; no seeds are taken then.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class CrawlEngine:
         accounting: CrawlAccounting | None = None,
         frontier: RunFrontier | None = None,
         pools: Pools | None = None,
+        start: Callable[[], Iterable[Request]] | None = None,
     ) -> None:
         self._settings = settings
         self._transport = transport
@@ -79,7 +82,7 @@ class CrawlEngine:
         self._clock: EngineClock = clock or MonotonicClock()
         self._alarm = Alarm()
         self.accounting = accounting or CrawlAccounting()
-        self._takes_seeds = isinstance(spider, SeedSpider)
+        self._takes_seeds = isinstance(spider, SeedSpider) and start is None
         self._pace = CrawlPace(settings)
         self._seed_client = RunSeeds(
             frontier,
@@ -105,6 +108,7 @@ class CrawlEngine:
             self.accounting,
             chained=transport.chained,
             ring=self._alarm.ring,
+            start=start,
         )
         self._resources = Resources(pools)
         items.connect(transport, self._alarm.ring)

@@ -29,7 +29,7 @@ class RunEnvironment:
     topic: routing key of commands (pause, resume, exit); "" without commands.
     frontier: id of the frontier whose seeds the run may add, lease and finish; 0 for none. pools:
     id of the project whose resources it may lease; 0 for none. keeps_requests: the platform stores
-    the rows of ended requests.
+    the rows of ended requests. requests: address of those that the run makes instead of its start.
     """
 
     run: int
@@ -47,6 +47,7 @@ class RunEnvironment:
     pools: int = 0
     pools_token: str = ""
     keeps_requests: bool = False
+    requests: str = ""
 
 
 def on_platform(environ: Mapping[str, str]) -> bool:
@@ -83,6 +84,7 @@ def read_run(environ: Mapping[str, str]) -> RunEnvironment:
         pools=pools,
         pools_token=env.secret("CRAWLYARD_POOLS_TOKEN") if pools else "",
         keeps_requests=env.bool("CRAWLYARD_KEEPS_REQUESTS", False),
+        requests=env.str("CRAWLYARD_REQUESTS", ""),
     )
 
 

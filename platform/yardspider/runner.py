@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from yardspider.engine import (
 from yardspider.errors import RunFailed
 from yardspider.outcome import CrawlOutcome
 from yardspider.outputs import ItemFile, ItemSink, NoItems, write_exit
+from yardspider.request import Request
 from yardspider.resources.port import Pools
 from yardspider.seeds.memory import MemoryFrontier
 from yardspider.seeds.port import RunFrontier, SeedCounts
@@ -49,6 +50,7 @@ def run_process(
     frontier: RunFrontier | None = None,
     pools: Pools | None = None,
     accounting: CrawlAccounting | None = None,
+    start: Callable[[], Iterable[Request]] | None = None,
 ) -> CrawlOutcome:
     """Run to the end or to a stop; return the outcome. ``stop`` is installed already.
 
@@ -77,7 +79,14 @@ def run_process(
         loop = asyncio.get_running_loop()
         transport = make_transport()
         engine = CrawlEngine(
-            spider, settings, transport, sink, accounting=accounting, frontier=frontier, pools=pools
+            spider,
+            settings,
+            transport,
+            sink,
+            accounting=accounting,
+            frontier=frontier,
+            pools=pools,
+            start=start,
         )
 
         def on_stop() -> None:

@@ -7,6 +7,12 @@ from apps.datasets.api.deliveries import DataDeliveryViewSet
 from apps.datasets.api.files import RunFilesView, RunFileView
 from apps.datasets.api.kept_pages import RunPageAccountingView, RunPagesView, RunPagesWarcView
 from apps.datasets.api.trials import ImageTrialViewSet
+from apps.datasets.api.requests import (
+    RunFailureGroupsView,
+    RunRequestAccountingView,
+    RunRequestsRetryView,
+    RunRequestsView,
+)
 from apps.datasets.api.views import (
     DatasetItemsView,
     DatasetViewSet,
@@ -57,6 +63,16 @@ urlpatterns = [
     api_path("runs/<int:run>/items/values", RunFieldValuesView.as_view(), name="run-values"),
     api_path("runs/<int:run>/compare", RunComparisonView.as_view(), name="run-compare"),
     *_deliveries,
+    api_path("runs/<int:run>/requests", RunRequestsView.as_view(), name="run-requests"),
+    api_path(
+        "runs/<int:run>/requests/accounting",
+        RunRequestAccountingView.as_view(),
+        name="run-request-accounting",
+    ),
+    api_path(
+        "runs/<int:run>/requests/failures", RunFailureGroupsView.as_view(), name="run-failures"
+    ),
+    api_path("runs/<int:run>/requests/retry", RunRequestsRetryView.as_view(), name="run-retry"),
     api_path(
         "datasets/<int:pk>/runs/<int:run>/data",
         DatasetViewSet.as_view({"delete": "delete_data"}, http_method_names=["delete"]),

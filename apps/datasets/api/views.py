@@ -111,22 +111,48 @@ class ItemsBaseView(ApiView):
 
     def items(self, request: Request, dataset: Dataset | None, run: int | None) -> Any:
         """Return a page as JSON, or a stream of another format."""
-        asked = ItemQuerySerializer(data=_flat(request))
-        asked.is_valid(raise_exception=True)
-        query, fields = query_of(asked.validated_data), fields_of(asked.validated_data)
-        export = request.accepted_renderer.format
-        streams = export != "json" or "download" in request.query_params
         if dataset is None:
             # A run without items has none of its own: no files and no fields.
             reader = ItemReader(shared_objects(), [], Columns())
         else:
             reader = open_reader(dataset, None if run is None else [run])
+        name = f"dataset-{dataset.pk}" if run is None and dataset else f"run-{run}"
+        return self.read(request, reader, name)
+
+    def read(
+        self, request: Request, reader: ItemReader, name: str, *, every_field: bool = True
+    ) -> Any:
+        """Return what a request asks for. ``every_field``: without a choice, of the row as it is.
+
+        ``name``: that of the file to download, without its suffix.
+        """
+        asked = ItemQuerySerializer(data=flat(request))
+        asked.is_valid(raise_exception=True)
+        query, fields = query_of(asked.validated_data), fields_of(asked.validated_data)
+        export = request.accepted_renderer.format
+        streams = export != "json" or "download" in request.query_params
         if not streams:
             with answered(), reader:
-                return Response(_page(reader.page(query), fields))
-        name = f"dataset-{dataset.pk}" if run is None and dataset else f"run-{run}"
-        packed = export in _TEXTS and _accepts_gzip(request)
-        return _streamed(reader, query, fields, export, f"{name}.{export}", packed=packed)
+                page = reader.page(query)
+                return Response(
+                    {
+                        "results": [self.shown(item, fields) for item in page.items],
+                        "next": page.next or None,
+                        "last": page.last or None,
+                    }
+                )
+        return _streamed(
+            reader,
+            query,
+            fields or ([] if every_field else reader.fields),
+            export,
+            f"{name}.{export}",
+            packed=export in _TEXTS and _accepts_gzip(request),
+        )
+
+    def shown(self, item: Item, fields: Sequence[str]) -> dict[str, Any]:
+        """Return a row of a page."""
+        return _shown(item, fields)
 
 
 class RunItemsView(ItemsBaseView):
@@ -318,7 +344,7 @@ def visible_run(request: Request, run: int) -> Run:
     return get_object_or_404(Run.objects.visible_to(request.user).select_related("job"), pk=run)
 
 
-def _flat(request: Request) -> dict[str, Any]:
+def flat(request: Request) -> dict[str, Any]:
     values: dict[str, Any] = request.query_params.dict()
     if "filter" in values:
         values["filter"] = request.query_params.getlist("filter")

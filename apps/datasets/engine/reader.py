@@ -228,6 +228,24 @@ class ItemReader(BatchStream, RunComparison):
             bins=histogram,
         )
 
+    @with_current_files
+    def groups(
+        self, field: str, samples: Sequence[str], query: ItemQuery, *, most: int
+    ) -> list[tuple[Any, ...]]:
+        """Return the most frequent values of a field with their number of items.
+
+        Each with the values of ``samples`` in one of its items, as texts.
+        """
+        source, fields = self._source(self._files)
+        condition = where(query.filters, query.text, fields)
+        text = text_of(field, fields)
+        shown = "".join(f", coalesce(any_value({text_of(name, fields)}), '')" for name in samples)
+        return self._rows(
+            f"SELECT {text}, count(*){shown} FROM {source} WHERE ({condition.text}) "
+            f"AND {text} IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {int(most)}",  # noqa: S608 - bound
+            condition.parameters,
+        )
+
 
 def _chosen(field: str, fields: FieldNames) -> str:
     columns = fields.of(field)

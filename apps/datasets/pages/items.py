@@ -235,7 +235,7 @@ def _view(
     if dataset is None:
         return view
     shown = asked.shown or fields[:SHOWN_FIELDS]
-    view.headings = [_heading(name, asked) for name in shown]
+    view.headings = [heading(name, asked) for name in shown]
     view.values_of = request.GET.get("values", "")
     if view.problem:
         return view
@@ -273,7 +273,8 @@ def _read(view: ItemsView, reader: ItemReader, dataset: Dataset, shown: Sequence
         view.bins = _bins(view.values)
 
 
-def _heading(name: str, asked: Asked) -> Heading:
+def heading(name: str, asked: Asked) -> Heading:
+    """Return the head of a column of a list."""
     if asked.sort == name:
         return Heading(name, asked.changed(sort=f"-{name}"), "↑")
     arrow = "↓" if asked.sort == f"-{name}" else ""

@@ -15,9 +15,11 @@ IMAGE_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/w
 
 def files_of_run(run: Run) -> OfDatasetQuerySet[StoredFile]:
     """Return the complete files of a run."""
-    return StoredFile.objects.filter(
-        dataset__project=run.job.project_id, run_number=run.pk
-    ).exclude(complete_at=None)
+    return (
+        StoredFile.objects.of_items()
+        .filter(dataset__project=run.job.project_id, run_number=run.pk)
+        .exclude(complete_at=None)
+    )
 
 
 def files_by_name(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Final
@@ -31,11 +31,12 @@ def open_reader(
     timeout_seconds: float = TIMEOUT_SECONDS,
     since: int | None = None,
     days: Sequence[date] | None = None,
+    hidden: Collection[str] = (),
 ) -> ItemReader:
     """Return a reader of some runs of a dataset; of all but replays without ``runs``. One query.
 
     ``since``: only files with batches from this one on. ``days``: only files that may have items
-    of these days.
+    of these days. ``hidden``: fields that queries cannot name.
     """
     files = DataFile.objects.filter(dataset=dataset)
     if runs is not None:
@@ -60,7 +61,7 @@ def open_reader(
     return ItemReader(
         shared_objects(),
         manifest(),
-        Columns(dataset.columns),
+        Columns([column for column in dataset.columns if column["field"] not in hidden]),
         key_fields=dataset.key_fields,
         timeout_seconds=timeout_seconds,
         manifest=manifest,

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from django.conf import settings
@@ -16,8 +16,12 @@ from django.conf import settings
 from apps.jobs.models import Job, Run
 from apps.jobs.runners.accounts import BrokerAccounts
 from apps.jobs.runners.base import CannotRun, ContainerLimits, RegistryLogin, RunSpec, Volume
+from apps.runtime.services.objects import shared_objects
 from yardkit.secretbox import SecretError
 from yardkit.tokens import frontier_scope, pools_scope, sign_run_token, sign_scope
+
+# How long the address of a run's requests is valid: an image may have to be pulled first.
+REQUESTS_SECONDS: Final = 1800
 
 
 def spec_of(run: Run, folder: Path) -> RunSpec:
@@ -102,10 +106,19 @@ def _platform(run: Run, in_container: bool) -> dict[str, str]:
         "CRAWLYARD_KEEPS_REQUESTS": "1",
         "CRAWLYARD_PROJECT": job.project.slug,
         "CRAWLYARD_JOB": job.name,
+        **_requests(run),
         **_seeds(job),
         "CRAWLYARD_POOLS": str(job.project_id),
         "CRAWLYARD_POOLS_TOKEN": sign_scope(settings.SECRET_KEY, pools_scope(job.project_id)),
     }
+
+
+def _requests(run: Run) -> dict[str, str]:
+    """Return the variable with the address of the requests that the run makes, if only these."""
+    if not run.requests_object:
+        return {}
+    address = shared_objects().sign("GET", run.requests_object, REQUESTS_SECONDS)
+    return {"CRAWLYARD_REQUESTS": address}
 
 
 def _seeds(job: Job) -> dict[str, str]:

@@ -55,6 +55,11 @@ class Run(models.Model):
     retry_of = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="retries"
     )
+    # Run whose failed requests this run makes again, and the object with these requests.
+    requests_of = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="request_retries"
+    )
+    requests_object = models.CharField(max_length=500, blank=True, default="", db_default="")
     caused_by = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="caused"
     )

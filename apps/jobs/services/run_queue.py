@@ -13,7 +13,15 @@ from yardkit import topology
 from yardkit.protocol import RunQueued
 
 # Columns that a retry copies from its run.
-SAME: Final = ("image", "image_reference", "image_digest", "arguments", "priority")
+SAME: Final = (
+    "image",
+    "image_reference",
+    "image_digest",
+    "arguments",
+    "priority",
+    "requests_of",
+    "requests_object",
+)
 
 
 def queue_run(

@@ -41,11 +41,12 @@ def start_run(
     overlap: str | None = None,
     trigger: Trigger = Trigger.PERSON,
     reason: str = "",
+    **fields: Any,
 ) -> Run:
     """Queue a run of ``job``.
 
     ``arguments`` override those of the job, ``overlap`` its overlap policy. ``reason`` is recorded
-    with the first state change.
+    with the first state change. ``fields``: further columns of the run.
 
     Raises:
         JobDeleted: the job was deleted.
@@ -70,6 +71,7 @@ def start_run(
         reason=reason,
         arguments=arguments,
         waits_for=make_way(job=job, overlap=overlap or job.overlap, now=now, actor=actor),
+        **fields,
     )
     after = {"job": job.pk, "state": run.state}
     record(actor=actor, action="jobs.start_run", obj=run, project=job.project, after=after)
