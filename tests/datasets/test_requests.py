@@ -22,6 +22,7 @@ from apps.datasets.services import request_retries
 from apps.datasets.services.datasets import destination
 from apps.jobs.daemon.specs import spec_of
 from apps.jobs.models import Run
+from apps.jobs.runners.base import CannotRun
 from apps.jobs.states import RunState
 from apps.queuestats.models import RunCounter
 from apps.runtime.services.objects import shared_objects
@@ -136,7 +137,9 @@ def urls_of(run: Run) -> list[str]:
 
 
 @pytest.mark.covers("OB.4")
-def test_failed_requests_are_made_again_in_a_run_of_their_own(run: Run, tmp_path: Path) -> None:
+def test_failed_requests_are_made_again_in_a_run_of_their_own(
+    run: Run, tmp_path: Path, settings: Any
+) -> None:
     client, path = client_of(run, Role.OPERATOR), f"/api/v1/runs/{run.pk}/requests/retry"
     again, body = retried(client.post(path, {}, format="json"))
     assert (body["requests"], body["left_out"]) == (3, {"too large": 1})
@@ -146,6 +149,9 @@ def test_failed_requests_are_made_again_in_a_run_of_their_own(run: Run, tmp_path
     assert destination(f"run:{again.pk}").dataset_id == destination(f"run:{run.pk}").dataset_id
     record = AuditRecord.objects.get(action="datasets.retry_requests")
     assert record.after == {"run": again.pk, "requests": 3}
+    with pytest.raises(CannotRun, match="OBJECTS_PUBLIC_URL"):
+        spec_of(again, tmp_path)
+    settings.OBJECTS_PUBLIC_URL = "http://objects.example:8003"
     address = spec_of(again, tmp_path).environment["CRAWLYARD_REQUESTS"]
     assert again.requests_object in address
     assert "CRAWLYARD_REQUESTS" not in spec_of(run, tmp_path).environment

@@ -6,13 +6,13 @@ from apps.access.api.routers import ApiRouter, api_path
 from apps.datasets.api.deliveries import DataDeliveryViewSet
 from apps.datasets.api.files import RunFilesView, RunFileView
 from apps.datasets.api.kept_pages import RunPageAccountingView, RunPagesView, RunPagesWarcView
-from apps.datasets.api.trials import ImageTrialViewSet
 from apps.datasets.api.requests import (
     RunFailureGroupsView,
     RunRequestAccountingView,
     RunRequestsRetryView,
     RunRequestsView,
 )
+from apps.datasets.api.trials import ImageTrialViewSet
 from apps.datasets.api.views import (
     DatasetItemsView,
     DatasetViewSet,

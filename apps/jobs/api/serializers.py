@@ -76,6 +76,7 @@ class RunSerializer(serializers.ModelSerializer[Run]):
             "requested_by",
             "attempt",
             "retry_of",
+            "requests_of",
             "caused_by",
             "planned_at",
             "not_before",

@@ -17,6 +17,7 @@ from apps.jobs.models import Job, Run
 from apps.jobs.runners.accounts import BrokerAccounts
 from apps.jobs.runners.base import CannotRun, ContainerLimits, RegistryLogin, RunSpec, Volume
 from apps.runtime.services.objects import shared_objects
+from yardkit.objects import ObjectStoreUnavailable
 from yardkit.secretbox import SecretError
 from yardkit.tokens import frontier_scope, pools_scope, sign_run_token, sign_scope
 
@@ -28,7 +29,8 @@ def spec_of(run: Run, folder: Path) -> RunSpec:
     """Return the specification of a run's execution.
 
     Raises:
-        CannotRun: the job's secrets cannot be decrypted.
+        CannotRun: the job's secrets cannot be decrypted, or the requests that the run makes again
+            have no address.
     """
     job = run.job
     in_container = bool(run.image_digest)
@@ -117,7 +119,10 @@ def _requests(run: Run) -> dict[str, str]:
     """Return the variable with the address of the requests that the run makes, if only these."""
     if not run.requests_object:
         return {}
-    address = shared_objects().sign("GET", run.requests_object, REQUESTS_SECONDS)
+    try:
+        address = shared_objects().sign("GET", run.requests_object, REQUESTS_SECONDS)
+    except ObjectStoreUnavailable as error:
+        raise CannotRun(f"the requests to make again cannot be handed out: {error}") from error
     return {"CRAWLYARD_REQUESTS": address}
 
 

@@ -7,7 +7,8 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0017_trials_of_images'),
+        ("jobs", "0019_large_bodies"),
+        ("jobs", "0019_tls_of_downloads"),
     ]
 
     operations = [
