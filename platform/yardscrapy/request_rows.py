@@ -59,7 +59,7 @@ def note_download(request: Request, answer: ClientResult) -> None:
         "agent": answer.agent,
         "kind": str(answer.kind) if failed else "",
         "elapsed_ms": 0 if result is None else round(result.elapsed_ms),
-        "bytes": 0 if result is None else len(result.body),
+        "bytes": 0 if result is None else result.size,
     }
 
 

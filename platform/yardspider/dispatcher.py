@@ -141,7 +141,7 @@ class RequestDispatcher(AttemptTracker[Request]):
         accounting.bytes_received += result.size
         if result.status == 200 and verdict.response is not None and verdict.response.is_page:
             accounting.pages += 1
-        flight.request.received = len(result.body)
+        flight.request.received = result.size
         if success:
             self._settle(flight)
             return verdict.response

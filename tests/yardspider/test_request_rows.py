@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Iterator
 from datetime import date
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import zstandard
 
 from tests.yardspider.crawls import FAST, changed
-from tests.yardspider.item_brokers import ItemCenter, item_run
+from tests.yardspider.item_brokers import ItemCenter, ItemRun, item_run
 from yardkit.items.requests import MAX_SAVED_BYTES, MAX_TRACEBACK_CHARACTERS
 from yardkit.protocol import FailureKind, RunCounters
-from yardspider import Request, Response, SeedSpider, Spider
+from yardspider import Request, Response, SeedSpider, Spider, saved_requests
+from yardspider.engine import CrawlEngine
+from yardspider.errors import RunFailed
+from yardspider.saved_requests import read_saved, restored
 from yardspider.seeds.memory import MemoryFrontier
 from yardspider.testing import HeldBack, NoAnswer, Page, PageLike, Refusal, Skip
 
@@ -212,3 +219,35 @@ def test_rows_are_sent_before_the_counters_that_count_them() -> None:
     outcome = item_run(Slow, center, keeps_requests=True)
     assert outcome.counters.success == len(center.rows) == 300
     assert len(center.reports) > 3
+
+
+@pytest.mark.covers("OB.4")
+def test_a_saved_request_is_made_again_as_it_was(tmp_path: Path) -> None:
+    center = ItemCenter(lambda request: Page(404))
+    item_run(Saving, center, keeps_requests=True)
+    rows = [row["request"] for row in center.rows if "request" in row]
+    file = tmp_path / "requests"
+    file.write_bytes(zstandard.compress(b"\n".join(map(msgspec.json.encode, rows))))
+    saved = list(read_saved(file.as_uri()))
+    again = ItemCenter(lambda request: "page")
+
+    async def crawl() -> str:
+        run = ItemRun(Saving(), again, keeps_requests=True)
+        run.engine = CrawlEngine(
+            Saving(), FAST, again, run.sink, clock=again.clock, start=lambda: map(restored, saved)
+        )
+        return (await run.engine.run()).state
+
+    assert asyncio.run(crawl()) == "exited"
+    first = [request for request in center.requests if request.url == "http://shop/good"]
+    assert again.requests == first
+    assert [(row["callback"], row["outcome"]) for row in again.rows] == [("second", "success")]
+
+
+def test_requests_that_cannot_be_read_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saved_requests, "_TRIES", 1)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with pytest.raises(RunFailed, match="cannot be read"):
+        read_saved((tmp_path / "missing").as_uri())
