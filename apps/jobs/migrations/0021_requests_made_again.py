@@ -7,8 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ("jobs", "0019_large_bodies"),
-        ("jobs", "0019_tls_of_downloads"),
+        ("jobs", "0020_tls_of_downloads"),
     ]
 
     operations = [
