@@ -57,7 +57,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"switch_pattern": "(a{500}){3}"}, "switch_pattern", "repeat"),
     ({"encoding": "klingon"}, "encoding", "is not a known encoding"),
     ({"user_agent": "Møøse 文"}, "user_agent", "Character 7"),
-    ({"tls_minimum": "SSLv3"}, "tls_minimum", "not a valid choice"),
+    ({"tls_minimum": "SSLv3"}, "tls_minimum", "SSLv3"),
     ({"tls_minimum": "TLSv1.3", "tls_maximum": "TLSv1.2"}, "tls_maximum", "below the minimum"),
     ({"impersonate": "Chrome 1"}, "impersonate", "Enter a name such as chrome"),
     ({"cut": {}}, "cut", "Enter a JSON list of rules"),
