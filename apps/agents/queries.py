@@ -270,7 +270,9 @@ def run_of(allocation: Allocation) -> int | None:
 def run_owners(runs: Iterable[int]) -> dict[int, OwnerFacts]:
     """Return facts of runs as owners of allocations."""
     return {
-        run: OwnerFacts(facts.project, facts.active, facts.allowed_networks, facts.pages)
+        run: OwnerFacts(
+            facts.project, facts.active, facts.allowed_networks, facts.pages, facts.replay
+        )
         for run, facts in run_facts(runs).items()
     }
 

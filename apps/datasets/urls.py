@@ -15,7 +15,7 @@ from apps.datasets.pages.items import (
     run_items,
     run_items_live,
 )
-from apps.datasets.pages.kept_pages import kept_content, kept_page, kept_pages
+from apps.datasets.pages.kept_pages import kept_content, kept_page, kept_pages, replay_pages
 from apps.datasets.pages.listing import dataset_list, project_datasets
 from apps.datasets.pages.requests import retry_run_requests, run_requests, run_requests_live
 from apps.datasets.pages.settings import settings_page
@@ -48,6 +48,7 @@ urlpatterns = [
     ),
     path("runs/<int:pk>/requests", view(run_requests), name="run-requests"),
     path("runs/<int:pk>/requests/live", view(run_requests_live), name="run-requests-live"),
+    path("runs/<int:pk>/replay", view(replay_pages), name="run-replay"),
     path("runs/<int:pk>/requests/retry", view(retry_run_requests), name="run-requests-retry"),
     path("runs/<int:pk>/compare", view(compare_page), name="compare"),
     path("runs/<int:pk>/files", view(files_page), name="run-files"),

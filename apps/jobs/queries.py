@@ -16,10 +16,10 @@ from django.utils.translation import ngettext
 from apps.jobs.engine.cron import next_times, parse_cron, zone_of
 from apps.jobs.models import Job, PlannedRun, Run, Schedule
 from apps.jobs.runners.spider_files import classes_in, has_module, module_file, modules_in, similar
-from apps.jobs.states import ACTIVE, PlanOutcome
+from apps.jobs.states import ACTIVE, PlanOutcome, ReplayMissing
 from apps.projects.models import Image, ImageDescription
 from apps.projects.states import SpiderKind
-from yardkit.protocol import KeepPages, PagePolicy
+from yardkit.protocol import KeepPages, PagePolicy, ReplaySource
 
 # Number of next times, and of planned runs that did not start on time, on a page.
 NEXT_TIMES: Final = 5
@@ -39,6 +39,7 @@ class RunFacts:
     state: str
     allowed_networks: tuple[str, ...]
     pages: PagePolicy
+    replay: ReplaySource
     boot: str
 
 
@@ -54,6 +55,7 @@ def run_facts(runs: Iterable[int]) -> dict[int, RunFacts]:
         "job__pages_sample",
         "boot",
         "replay_of_id",
+        "replay_missing",
     )
     return {
         pk: RunFacts(
@@ -65,9 +67,10 @@ def run_facts(runs: Iterable[int]) -> dict[int, RunFacts]:
             allowed_networks=tuple(networks or ()),
             # Pages of a replay are kept already.
             pages=PagePolicy(keep=KeepPages.NONE if replayed else KeepPages(keep), sample=sample),
+            replay=ReplaySource(run=replayed or 0, fetch_missing=missing == ReplayMissing.FETCH),
             boot=boot,
         )
-        for pk, job, project, state, networks, keep, sample, boot, replayed in rows
+        for pk, job, project, state, networks, keep, sample, boot, replayed, missing in rows
     }
 
 

@@ -28,6 +28,20 @@ EMPTY = {
     "api/v1/runs/{run}/files/{file}/download",
 }
 
+# Questions that need a body: they change nothing.
+ASKING = {
+    "api/v1/agents/allocations/preview",
+    "api/v1/alert-rules/preview",
+    "api/v1/bizzes/{pk}/rules/test",
+    "api/v1/config/{pk}/check",
+    "api/v1/frontiers/{pk}/look-up",
+    "api/v1/jobs/schedule/preview",
+    "api/v1/projects/{pk}/tags/preview",
+    "api/v1/sources/projects/{pk}/peek",
+    "api/v1/routing/projects/{pk}/explain",
+    "api/v1/routing/projects/{pk}/replay",
+}
+
 API_PREFIX = "api/v1/"
 # The schema and its viewers are DRF spectacular's, for whoever is logged in.
 NOT_OURS = frozenset({"schema", "docs", "redoc"})

@@ -13,7 +13,8 @@ import pytest
 from apps.access.states import Role
 from apps.seeds.services import clients
 from tests.access.factories import PASSWORD, Api, make_project, make_superuser, make_user
-from tests.access.test_routes import ASKING, OWN, ROUTES, World, calls, path_of
+from tests.access.routes import ASKING
+from tests.access.test_routes import OWN, ROUTES, World, calls, path_of
 from tests.plugins.audit_trail import QUIET, Watched
 from tests.rest.test_every_post import BODIES, ELSEWHERE, address
 

@@ -24,7 +24,7 @@ from apps.projects.models import Delivery, Project
 from apps.seeds.services import clients
 from apps.sources.models import Credential, Harvest
 from tests.access.factories import Api, make_project, make_superuser, make_token, make_user
-from tests.access.routes import EMPTY, INCOMPLETE, PLATFORM, Route, all_routes
+from tests.access.routes import ASKING, EMPTY, INCOMPLETE, PLATFORM, Route, all_routes
 from tests.agents.factories import make_agent, make_allocation
 from tests.alerts.factories import make_channel, make_incident, make_notice
 from tests.configcenter.factories import make_activation, make_version
@@ -62,19 +62,6 @@ LISTS = [
     and not route.path.startswith(MACHINERY)
 ]
 SAFE = ("get",)
-# Questions that need a body: they change nothing.
-ASKING = {
-    "api/v1/agents/allocations/preview",
-    "api/v1/alert-rules/preview",
-    "api/v1/bizzes/{pk}/rules/test",
-    "api/v1/config/{pk}/check",
-    "api/v1/frontiers/{pk}/look-up",
-    "api/v1/jobs/schedule/preview",
-    "api/v1/projects/{pk}/tags/preview",
-    "api/v1/sources/projects/{pk}/peek",
-    "api/v1/routing/projects/{pk}/explain",
-    "api/v1/routing/projects/{pk}/replay",
-}
 # The seed service has to answer these, and does not run here.
 AWAY = {"api/v1/frontiers/{pk}/export"}
 # What belongs to a person, or to nobody, instead of a project.

@@ -10,9 +10,8 @@ from django.utils import timezone
 from apps.access.services import known_areas, revoke_token
 from apps.access.states import Role
 from tests.access.factories import Api, make_auditor
-from tests.access.routes import Route
+from tests.access.routes import ASKING, Route
 from tests.access.test_routes import (
-    ASKING,
     OWN,
     ROUTES,
     SAFE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -22,6 +22,7 @@ from yardkit.protocol import (
     AnyMessage,
     DownloadBatch,
     DownloaderSettings,
+    DownloaderType,
     DownloadRequest,
     Policy,
     Register,
@@ -89,7 +90,13 @@ class CenterHarness:
         subscription.ack(taken)
         return taken[0]
 
-    def agent(self, name: str, boot: str = "1", seal_key: bytes = b"") -> str:
+    def agent(
+        self,
+        name: str,
+        boot: str = "1",
+        seal_key: bytes = b"",
+        types: Sequence[DownloaderType] = (DownloaderType.HTTP,),
+    ) -> str:
         """Register an agent and wait until the center knows it."""
         queue = topology.agent_commands(name)
         self.broker.declare(queue)
@@ -102,6 +109,7 @@ class CenterHarness:
                 processors=2,
                 total_memory_bytes=1,
                 seal_key=seal_key,
+                types=tuple(types),
             ),
         )
         self.until(Agent.objects.filter(agent_id=name, boot=boot).exists)

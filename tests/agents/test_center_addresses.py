@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from django.conf import settings as django_settings
 
 from apps.agents.center.addresses import MAX_OBJECTS, VALID_SECONDS
+from apps.agents.models import Allocation
+from apps.agents.services.allocation import downloader_settings
 from apps.jobs.models import Run
+from apps.jobs.states import ReplayMissing
 from tests.agents.center_harness import REPLY, CenterHarness
 from tests.agents.conftest import running
+from tests.jobs.factories import make_run
 from yardkit import topology
 from yardkit.broker import Outgoing
 from yardkit.broker.gateway import GATEWAY, gateway_key
+from yardkit.objects import open_objects
 from yardkit.protocol import (
     Addresses,
     AddressesWanted,
+    DownloaderType,
     ObjectKind,
     SignedObject,
     encode,
@@ -146,3 +153,52 @@ def test_without_an_object_server_the_answer_says_so(harness: CenterHarness, ser
     django_settings.OBJECTS_PUBLIC_URL = ""
     answer = ask(harness, AddressesWanted(run=served.pk, kind=BODIES, count=1, agent="a1"))
     assert "OBJECTS_PUBLIC_URL" in answer.error
+
+
+@pytest.mark.covers("OB.5")
+def test_agents_of_a_replay_read_the_kept_pages_of_the_recorded_run(
+    harness: CenterHarness, run: Run
+) -> None:
+    """The center chooses how the run is served; the run cannot."""
+    recorded = make_run(job=run.job)
+    Run.objects.filter(pk=run.pk).update(replay_of=recorded)
+    harness.agent("old")
+    assert "replay" in harness.allocate(run).error
+    harness.agent("a1", types=[DownloaderType.HTTP, DownloaderType.REPLAY])
+    assert harness.allocate(run).agents == ["a1"]
+    given = downloader_settings(Allocation.objects.get(owner=run.owner))
+    assert (given.type, given.obey_robots) == (DownloaderType.REPLAY, False)
+    assert (given.replay.run, given.replay.fetch_missing) == (recorded.pk, False)
+    store = open_objects(django_settings.OBJECTS_URL)
+    below = f"pages/p{run.job.project_id}/run-"
+    for name in ("a", "b"):
+        store.put(f"{below}{recorded.pk}/{name}.warc.gz", b"pages")
+    store.put(f"{below}{run.pk}/own.warc.gz", b"pages")
+    question = AddressesWanted(
+        run=recorded.pk, kind=ObjectKind.RECORDED, agent="a1", token=given.replay.token
+    )
+    answer = ask(harness, question)
+    objects = unpack_objects(answer.packed)
+    assert [place.key for place in objects] == [
+        f"{below}{recorded.pk}/a.warc.gz",
+        f"{below}{recorded.pk}/b.warc.gz",
+    ]
+    assert all(place.get and not place.put and not place.delete for place in objects)
+    foreign = ask(harness, msgspec.structs.replace(question, run=run.pk))
+    assert (foreign.packed, "token" in foreign.error) == (b"", True)
+
+
+@pytest.mark.covers("OB.5")
+def test_a_replay_that_may_fetch_keeps_its_way_of_downloading(
+    harness: CenterHarness, run: Run
+) -> None:
+    recorded = make_run(job=run.job)
+    Run.objects.filter(pk=run.pk).update(replay_of=recorded, replay_missing=ReplayMissing.FETCH)
+    harness.agent("a1")
+    assert harness.allocate(run).agents == ["a1"]
+    given = downloader_settings(Allocation.objects.get(owner=run.owner))
+    assert (given.type, given.replay.run, given.replay.fetch_missing) == (
+        DownloaderType.HTTP,
+        recorded.pk,
+        True,
+    )

@@ -22,7 +22,7 @@ from apps.jobs.errors import NothingRecorded, TrialNeeded, TrialNotEnded, TrialN
 from apps.jobs.models import ImageTrial, Run
 from apps.jobs.services import add_link, finish_run, start_run, update_job
 from apps.jobs.services.run_queue import queue_run
-from apps.jobs.states import LinkCondition, RunState, TrialState, Trigger
+from apps.jobs.states import LinkCondition, ReplayMissing, RunState, TrialState, Trigger
 from apps.projects.models import Image
 from apps.queuestats.models import RunCounter
 from tests.access.factories import Api, enter, make_user
@@ -300,3 +300,21 @@ def test_rest_starts_and_uses(recorded: Run, image: Image) -> None:
     assert done.json()["activated_by"] == ImageTrial.objects.get().activated_by != ""
     recorded.job.refresh_from_db()
     assert recorded.job.image == image
+
+
+@pytest.mark.covers("OB.5")
+def test_a_run_is_run_again_on_its_kept_pages(recorded: Run) -> None:
+    operator = enter(make_user(roles={recorded.job.project: Role.OPERATOR}))
+    answer = operator.post(f"/runs/{recorded.pk}/replay", {"missing": "fetch"})
+    replay = Run.objects.get(replay_of=recorded)
+    assert answer.headers["Location"].endswith(f"/{replay.pk}/change/")
+    assert (replay.image, replay.replay_missing) == (recorded.image, ReplayMissing.FETCH)
+    assert AuditRecord.objects.get(action="jobs.replay_run").after["replay_of"] == recorded.pk
+    viewer = enter(make_user(roles={recorded.job.project: Role.VIEWER}))
+    assert viewer.post(f"/runs/{recorded.pk}/replay").status_code == 403
+    api = Api(make_user(roles={recorded.job.project: Role.OPERATOR}))
+    made = api.post(f"/api/v1/runs/{recorded.pk}/replay", {})
+    assert (made.status_code, made.json()["replay_of"]) == (201, recorded.pk)
+    # Of a replay nothing is kept, and one that goes on cannot be replayed.
+    refused = api.post(f"/api/v1/runs/{replay.pk}/replay", {})
+    assert (refused.status_code, refused.json()["code"]) == (409, "nothing_recorded")

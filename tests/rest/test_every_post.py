@@ -78,6 +78,7 @@ ELSEWHERE = {
     "frontiers/{pk}/reopen": "tests/seeds/api",
     "frontiers/{pk}/reopen-failed": "tests/seeds/api",
     "image-trials": "tests/datasets",
+    "runs/{run}/replay": "tests/datasets",
     "projects/{pk}/images/refresh": "tests/projects",
     "sample-pages": "tests/requeststore",
 }

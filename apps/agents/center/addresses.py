@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 from apps.agents.center.pending_counters import ADDRESSES_ISSUED, ADDRESSES_REFUSED
@@ -38,6 +39,8 @@ TAKE: Final = 100
 # Long enough for a body of some GiB on its way, short enough for what leaks with a log.
 VALID_SECONDS: Final = 900
 MAX_OBJECTS: Final = 512
+# Files of 8 MiB; the answer is one message.
+MAX_RECORDED: Final = 8192
 _ANSWER_SECONDS: Final = 30.0
 _RANDOM_BYTES: Final = 12
 
@@ -157,11 +160,13 @@ class AddressIssuer:
     def _place(self, message: AddressesWanted) -> tuple[str, str]:
         """Return (why the asker gets no addresses, "" if it does; the prefix of their keys)."""
         project = None
-        if message.kind is ObjectKind.PAGES and message.agent:
+        if message.kind in (ObjectKind.PAGES, ObjectKind.RECORDED) and message.agent:
             project = pages_project(self._secret, message.run, message.token)
         if project is not None:
             # Pages may come when the run has ended, and by another process than wrote them.
-            below = folder(message.kind, project, message.run)
+            below = folder(ObjectKind.PAGES, project, message.run)
+        elif message.kind is ObjectKind.RECORDED:
+            return "the token is not that of the kept pages", ""
         else:
             entry = self._runs.use(message.run)
             if refusal := self._refusal(message, entry):
@@ -180,6 +185,13 @@ class AddressIssuer:
 
     def _signed(self, message: AddressesWanted, below: str) -> list[SignedObject]:
         store = self._open_store()
+        if message.kind is ObjectKind.RECORDED:
+            keys = [found.key for found in islice(store.list(below), MAX_RECORDED + 1)]
+            if len(keys) > MAX_RECORDED:
+                raise ObjectStoreError(f"more than {MAX_RECORDED} files of pages are kept")
+            return [
+                SignedObject(key, get=store.sign("GET", key, VALID_SECONDS)) for key in sorted(keys)
+            ]
         is_body = message.kind is ObjectKind.BODIES
         objects = []
         for _ in range(min(message.count, MAX_OBJECTS)):

@@ -146,9 +146,8 @@ class PolitenessGate:
         settings = entry.settings
         if len(entry.passes) >= MAX_HOSTS_PER_RUN:
             entry.passes.clear()
-        answer = settings.type == DownloaderType.FILE or self._rules.passes(
-            host, settings.allowed_networks
-        )
+        by_itself = settings.type in (DownloaderType.FILE, DownloaderType.REPLAY)
+        answer = by_itself or self._rules.passes(host, settings.allowed_networks)
         entry.passes[host] = answer
         return answer
 

@@ -120,6 +120,22 @@ class AddressBook:
             except TimeoutError:
                 raise NoAddress("no center answers questions for addresses") from None
 
+    async def recorded(self, run: int, token: str) -> list[SignedObject]:
+        """Return addresses to read all kept pages of a run. Raises ``NoAddress``."""
+        pool = self._pools[run, ObjectKind.RECORDED] = _Pool()
+        pool.count = 0
+        try:
+            self._ask(run, ObjectKind.RECORDED, pool, self._clock.monotonic(), token)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await pool.arrived.wait()
+        except TimeoutError:
+            raise NoAddress("no center answers questions for addresses") from None
+        finally:
+            self._pools.pop((run, ObjectKind.RECORDED), None)
+        if pool.error:
+            raise NoAddress(pool.error)
+        return [found for _until, found in pool.objects]
+
     def _usable(self, pool: _Pool, now: float) -> SignedObject | None:
         while pool.objects:
             until, found = pool.objects.popleft()

@@ -71,8 +71,8 @@ class DownloadAgent:
         self._broker = broker
         self._clock = clock or SystemClock()
         self._spec = topology.agent_commands(identity.agent)
-        self._equipment = Equipment(options.fetching, self._clock)
         self._addresses = AddressBook(broker, identity.agent, self._clock)
+        self._equipment = Equipment(options.fetching, self._clock, self._addresses)
         self._bodies = BodyStore(self._addresses, self.counters, self._clock)
         self._seal_key = SealKey()
         self._vitals = AgentVitals(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from yardkit.protocol import PagePolicy
+from yardkit.protocol import PagePolicy, ReplaySource
 
 RUN: Final = "run"
 FETCHER: Final = "fetcher"
@@ -24,6 +24,7 @@ class OwnerFacts:
     active: bool
     allowed_networks: tuple[str, ...] = ()
     pages: PagePolicy = field(default_factory=PagePolicy)
+    replay: ReplaySource = field(default_factory=ReplaySource)
 
 
 # By the numbers of their own kind, which are positive; unknown ones are missing.

@@ -17,7 +17,14 @@ from apps.agents.models import Agent, Allocation
 from apps.agents.queries import consider
 from apps.agents.states import given_number, none_text, shortfall_text, wanted_number
 from apps.jobs.queries import run_cookies
-from yardkit.protocol import Allocate, DownloaderSettings, KeepPages, PagePolicy
+from yardkit.protocol import (
+    Allocate,
+    DownloaderSettings,
+    DownloaderType,
+    KeepPages,
+    PagePolicy,
+    ReplaySource,
+)
 from yardkit.secretbox import SecretError
 from yardkit.tokens import sign_pages_token
 
@@ -52,7 +59,11 @@ def allocate(*, message: Allocate, alive: Sequence[str], now: datetime) -> Alloc
     if before is not None and before.reply_to == message.reply_to:
         return before
     cookies = message.settings.cookies or _cookies(message.run)
-    kind = message.settings.type.value
+    replay = _replay(facts)
+    by_type = message.settings.type
+    if replay.run and not replay.fetch_missing:
+        by_type = DownloaderType.REPLAY
+    kind = by_type.value
     considered = consider(Agent.objects.all(), alive=set(alive), wanted=kind)
     eligible = [each.agent for each in considered if each.refusal is None]
     refusals = [each.refusal for each in considered if each.refusal is not None]
@@ -63,6 +74,10 @@ def allocate(*, message: Allocate, alive: Sequence[str], now: datetime) -> Alloc
     chosen = random.sample(eligible, number)
     settings = msgspec.structs.replace(
         message.settings,
+        type=by_type,
+        replay=replay,
+        # Nobody is asked about pages that are here.
+        obey_robots=message.settings.obey_robots and by_type is not DownloaderType.REPLAY,
         allowed_networks=list(facts.allowed_networks),
         cookies={},
         pages=_pages(message.run, facts),
@@ -91,6 +106,14 @@ def _pages(run: int, facts: OwnerFacts) -> PagePolicy:
         return facts.pages
     token = sign_pages_token(django_settings.SECRET_KEY, facts.project, run)
     return msgspec.structs.replace(facts.pages, token=token)
+
+
+def _replay(facts: OwnerFacts) -> ReplaySource:
+    """Return the run that is replayed, with the token by which the agents read its pages."""
+    if not facts.replay.run:
+        return facts.replay
+    token = sign_pages_token(django_settings.SECRET_KEY, facts.project, facts.replay.run)
+    return msgspec.structs.replace(facts.replay, token=token)
 
 
 def _cookies(run: int) -> dict[str, str]:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import Http404, StreamingHttpResponse
+from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers
+from rest_framework import serializers, status
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.base import ApiView
+from apps.access.api.fields import KnownFields
+from apps.access.api.idempotency import idempotent
+from apps.access.services import require_role
+from apps.access.states import Role
 from apps.datasets.api.files import streamed
 from apps.datasets.api.renderers import AnyContent
 from apps.datasets.api.serializers import ItemPageSerializer, ItemQuerySerializer
@@ -20,7 +25,10 @@ from apps.datasets.api.views import FORMAT, ItemsBaseView, answered, visible_run
 from apps.datasets.errors import ItemsUnavailable
 from apps.datasets.queries.items import dataset_of_run
 from apps.datasets.queries.kept_pages import page_accounting, warc_chunks, warc_files
+from apps.datasets.services.replays import replay_run
 from apps.datasets.states import Kind
+from apps.jobs.api.serializers import RunSerializer
+from apps.jobs.states import ReplayMissing
 from yardkit.objects import ObjectStoreError
 
 WARC = "application/warc"
@@ -94,3 +102,36 @@ class RunPagesWarcView(ApiView):
         response.headers["Content-Disposition"] = f'attachment; filename="run-{run}.warc.gz"'
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
+
+
+class ReplaySerializer(KnownFields, serializers.Serializer[Any]):
+    """What becomes of requests whose page was not kept."""
+
+    missing = serializers.ChoiceField(
+        choices=ReplayMissing.choices, required=False, default=ReplayMissing.FAIL
+    )
+
+
+class RunReplayView(ApiView):
+    """A run again, on its kept pages."""
+
+    @extend_schema(
+        operation_id="runs_replay",
+        summary="Run again on the kept pages of a run",
+        request=ReplaySerializer,
+        responses={201: RunSerializer},
+    )
+    @idempotent
+    def post(self, request: Request, run: int) -> Response:
+        """Queue a run that reads the kept pages instead of the sites. 409 if none are kept."""
+        found = visible_run(request, run)
+        require_role(self.person, found.job.project_id, Role.OPERATOR)
+        asked = ReplaySerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        replay = replay_run(
+            run=found,
+            actor=self.person,
+            now=timezone.now(),
+            missing=asked.validated_data["missing"],
+        )
+        return Response(RunSerializer(replay).data, status=status.HTTP_201_CREATED)

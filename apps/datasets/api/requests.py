@@ -33,7 +33,7 @@ from apps.queuestats.queries import run_totals
 MOST_CHOSEN: Final = 1000
 
 
-class EndedRequestSerializer(serializers.Serializer[Any]):
+class RunRequestSerializer(serializers.Serializer[Any]):
     """An ended request."""
 
     identity = serializers.CharField(help_text="Run, incarnation and number of the row.")
@@ -64,10 +64,10 @@ class EndedRequestSerializer(serializers.Serializer[Any]):
     not_saved = serializers.CharField(required=False, help_text="Why it cannot.")
 
 
-class EndedRequestPageSerializer(serializers.Serializer[Any]):
+class RunRequestPageSerializer(serializers.Serializer[Any]):
     """A page of requests. ``next`` is the cursor of the following page, null at the end."""
 
-    results = EndedRequestSerializer(many=True)
+    results = RunRequestSerializer(many=True)
     next = serializers.CharField(allow_null=True)
     last = serializers.CharField(allow_null=True)
 
@@ -121,7 +121,7 @@ class RequestSelectionSerializer(serializers.Serializer[Any]):
     validate_filter = ItemQuerySerializer.validate_filter
 
 
-class RetriedSerializer(serializers.Serializer[Any]):
+class RetriedRequestsSerializer(serializers.Serializer[Any]):
     """The new run, the number of its requests, and of the others by the reason."""
 
     run = serializers.IntegerField()
@@ -136,7 +136,7 @@ class RunRequestsView(ItemsBaseView):
         operation_id="runs_requests",
         summary="Requests of a run",
         parameters=[RequestQuerySerializer, FORMAT],
-        responses={200: EndedRequestPageSerializer, (200, "text/csv"): OpenApiTypes.BINARY},
+        responses={200: RunRequestPageSerializer, (200, "text/csv"): OpenApiTypes.BINARY},
     )
     def get(self, request: Request, run: int) -> Any:
         """Return a page of requests; in other formats than json, or with `download`, all."""
@@ -188,7 +188,7 @@ class RunRequestsRetryView(ApiView):
         operation_id="runs_requests_retry",
         summary="Make failed requests of a run again",
         request=RequestSelectionSerializer,
-        responses={201: RetriedSerializer},
+        responses={201: RetriedRequestsSerializer},
     )
     @idempotent
     def post(self, request: Request, run: int) -> Response:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from apps.access.api.routers import ApiRouter, api_path
 from apps.datasets.api.deliveries import DataDeliveryViewSet
 from apps.datasets.api.files import RunFilesView, RunFileView
-from apps.datasets.api.kept_pages import RunPageAccountingView, RunPagesView, RunPagesWarcView
+from apps.datasets.api.kept_pages import (
+    RunPageAccountingView,
+    RunPagesView,
+    RunPagesWarcView,
+    RunReplayView,
+)
 from apps.datasets.api.requests import (
     RunFailureGroupsView,
     RunRequestAccountingView,
@@ -72,6 +77,7 @@ urlpatterns = [
     api_path(
         "runs/<int:run>/requests/failures", RunFailureGroupsView.as_view(), name="run-failures"
     ),
+    api_path("runs/<int:run>/replay", RunReplayView.as_view(), name="run-replay"),
     api_path("runs/<int:run>/requests/retry", RunRequestsRetryView.as_view(), name="run-retry"),
     api_path(
         "datasets/<int:pk>/runs/<int:run>/data",

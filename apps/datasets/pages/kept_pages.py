@@ -5,15 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from django.contrib import admin
-from django.http import Http404, HttpRequest, HttpResponse
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 from django.views.decorators.clickjacking import xframe_options_sameorigin
+from django.views.decorators.http import require_POST
 
+from apps.access.errors import DomainError
 from apps.access.middleware import POLICY_HEADER
+from apps.access.models import User
+from apps.access.services import has_role
+from apps.access.states import Role
 from apps.datasets.engine.errors import DatasetError
 from apps.datasets.engine.filters import FilterOp, ItemFilter
 from apps.datasets.engine.item_types import ItemQuery
@@ -35,9 +43,11 @@ from apps.datasets.queries.kept_pages import (
     page_of,
     read_member,
 )
+from apps.datasets.services.replays import replay_run
 from apps.datasets.states import Kind
 from apps.datasets.texts import text_of
 from apps.jobs.models import Run
+from apps.jobs.states import FINAL, ReplayMissing
 
 PER_PAGE: Final = 50
 TIMEOUT_SECONDS: Final = 20.0
@@ -74,8 +84,27 @@ def kept_pages(request: HttpRequest, pk: int) -> HttpResponse:
         "list": _list(request, run),
         "kept": page_accounting(run),
         "asked": request.GET,
+        "may_replay": run.state in FINAL
+        and has_role(request.user, run.job.project_id, Role.OPERATOR),
     }
     return TemplateResponse(request, "datasets/kept_pages.html", context)
+
+
+@require_POST
+def replay_pages(request: HttpRequest, pk: int) -> HttpResponse:
+    """Queue a run on the kept pages of this one; that needs the role operator."""
+    run = _run(request, pk)
+    person = request.user
+    if not isinstance(person, User) or not has_role(person, run.job.project_id, Role.OPERATOR):
+        raise PermissionDenied
+    missing = request.POST.get("missing", "")
+    missing = missing if missing in ReplayMissing.values else ReplayMissing.FAIL
+    try:
+        replay = replay_run(run=run, actor=person, now=timezone.now(), missing=missing)
+    except DomainError as error:
+        messages.error(request, str(error.text))
+        return HttpResponseRedirect(reverse("datasets:run-pages", args=[pk]))
+    return HttpResponseRedirect(reverse("admin:jobs_run_change", args=[replay.pk]))
 
 
 def kept_page(request: HttpRequest, pk: int, warc: str, record: int) -> HttpResponse:

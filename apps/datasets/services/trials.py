@@ -27,15 +27,20 @@ from apps.queuestats.queries import run_totals
 # An ended run without items is judged after this time: items may still be on their way.
 PATIENCE: Final = timedelta(seconds=60)
 _MOST_AT_ONCE: Final = 20
+_LATEST: Final = 100
 
 
 def recorded_run(job: Job) -> Run | None:
-    """Return the newest ended run of a job whose kept pages can be read."""
+    """Return the newest ended run of a job of which all pages are kept, not only the failed."""
     pages = DatasetRun.objects.filter(
         dataset__kind=Kind.PAGES, dataset__origin_id=job.pk, deleted_at=None, stored__gt=0
     )
-    runs = job.runs.filter(replay_of=None, state__in=FINAL)
-    return runs.filter(pk__in=pages.values("run_number")).order_by("-id").first()
+    kept = dict(pages.order_by("-run_number").values_list("run_number", "stored")[:_LATEST])
+    runs = job.runs.live().filter(requests_of=None, state__in=FINAL, pk__in=kept)
+    for run in runs.order_by("-id"):
+        if kept[run.pk] >= (run.requests_total or 0) - (run.requests_failed or 0):
+            return run
+    return None
 
 
 @transaction.atomic

@@ -77,6 +77,8 @@ class RunSerializer(serializers.ModelSerializer[Run]):
             "attempt",
             "retry_of",
             "requests_of",
+            "replay_of",
+            "replay_missing",
             "caused_by",
             "planned_at",
             "not_before",

@@ -167,3 +167,17 @@ def _line_as_json(line: dict[str, Any]) -> None:
 
     sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
     sys.stdout.flush()
+
+
+@commands.command()
+def replay(
+    run: Run,
+    fetch_missing: Annotated[
+        bool, typer.Option("--fetch-missing", help="Fetch what was not kept; else it fails.")
+    ] = False,
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """Run again on the kept pages of a run, without a request to any site."""
+    body = {"missing": "fetch" if fetch_missing else "fail"}
+    one_shown(api().post(f"runs/{run}/replay", body), RUN)

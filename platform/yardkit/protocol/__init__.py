@@ -78,7 +78,7 @@ from yardkit.protocol.items import (
     FileChunk,
     ItemBatch,
 )
-from yardkit.protocol.pages import KeepPages, PageCounters, PagePolicy
+from yardkit.protocol.pages import KeepPages, PageCounters, PagePolicy, ReplaySource
 from yardkit.protocol.resources import (
     LeasedResource,
     LeaseResource,
@@ -200,6 +200,7 @@ __all__ = [
     "Register",
     "Release",
     "ReleaseDownloader",
+    "ReplaySource",
     "RequestItem",
     "ResourceCall",
     "ResourceLeased",

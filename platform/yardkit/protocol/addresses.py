@@ -18,6 +18,8 @@ class ObjectKind(enum.StrEnum):
     BODIES = "bodies"
     # Pages that an agent keeps, as WARC.
     PAGES = "pages"
+    # All kept pages of a run, to read; for the agents of a run that replays it.
+    RECORDED = "recorded"
 
 
 class SignedObject(msgspec.Struct, frozen=True, array_like=True):

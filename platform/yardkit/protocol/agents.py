@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from yardkit.protocol.base import DownloaderType, Message, Policy
-from yardkit.protocol.pages import PagePolicy
+from yardkit.protocol.pages import PagePolicy, ReplaySource
 
 
 class Register(Message, frozen=True, kw_only=True, tag="register"):
@@ -107,6 +107,7 @@ class DownloaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     # Whether each result carries the certificate of the server.
     certificates: bool = False
     pages: PagePolicy = PagePolicy()
+    replay: ReplaySource = ReplaySource()
     # The results that the run reads. 1: headers as text, and the first kinds of failures, for SDKs
     # in images that were built long ago. 2: headers as bytes, and every kind. 3: large bodies in
     # the object store, and ``body_store``.

@@ -39,6 +39,9 @@ class DownloaderType(enum.StrEnum):
     BROWSER = "browser"
     # Files of the agent's own server, below the folder its owner has named.
     FILE = "file"
+    # Kept pages of an earlier run. Never asked for by a run: the center chooses it, and agents that
+    # do not know it, which would fetch from the sites, are not allocated.
+    REPLAY = "replay"
 
 
 class FailureKind(enum.StrEnum):

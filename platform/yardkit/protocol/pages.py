@@ -44,6 +44,17 @@ class PagePolicy(msgspec.Struct, frozen=True, kw_only=True):
         return zlib.crc32(url.encode("utf-8", "surrogatepass")) % max(1, self.sample) == 0
 
 
+class ReplaySource(msgspec.Struct, frozen=True, kw_only=True):
+    """Run whose kept pages answer the downloads of another one; 0: none.
+
+    Set by the center; what a run asks for is not used. ``token`` is that of the kept pages.
+    """
+
+    run: int = 0
+    fetch_missing: bool = False
+    token: str = ""
+
+
 class PageCounters(Message, frozen=True, kw_only=True, tag="page_counters"):
     """Pages of one run that an agent was to keep: absolute counts since ``boot`` began.
 

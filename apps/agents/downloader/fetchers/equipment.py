@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 from typing import Final, Protocol
 
+from apps.agents.downloader.addresses import AddressBook
 from apps.agents.downloader.fetchers.address_switch import FetchEngine, SwitchingFetcher
 from apps.agents.downloader.fetchers.chromium import BrowserHost, find_chromium
 from apps.agents.downloader.fetchers.files import FileFetcher
 from apps.agents.downloader.fetchers.options import FetchOptions
 from apps.agents.downloader.fetchers.proxies import ProxyPool, ProxySource, validator
 from apps.agents.downloader.fetchers.redial import Redialer
+from apps.agents.downloader.recorded_run import RecordedRunFetcher
 from yardkit.addresses import parse_networks
 from yardkit.clock import Clock, SystemClock
 from yardkit.fetched import Fetched, OpenSink
@@ -43,7 +45,13 @@ class PageFetcher(Protocol):
 class Equipment:
     """Proxies, redialer and browser of one agent. Make it inside its event loop."""
 
-    def __init__(self, options: FetchOptions | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        options: FetchOptions | None = None,
+        clock: Clock | None = None,
+        addresses: AddressBook | None = None,
+    ) -> None:
+        self._addresses = addresses
         self.options = options or FetchOptions()
         clock = clock or SystemClock()
         self._pool = ProxyPool(
@@ -67,6 +75,9 @@ class Equipment:
         Raises ``ValueError`` for settings that are invalid or that this agent cannot serve.
         """
         _check(settings)
+        if settings.replay.run:
+            live = self._open_live(settings, open_sink) if settings.replay.fetch_missing else None
+            return RecordedRunFetcher(settings, self._addresses, live)
         recording = self.options.recording
         if recording is None or settings.type not in _OF_THE_NET:
             return self._open_live(settings, open_sink)
@@ -143,7 +154,7 @@ class Equipment:
 def available_types(options: FetchOptions | None = None) -> tuple[DownloaderType, ...]:
     """Return the types of downloader an agent with these options can make."""
     options = options or FetchOptions()
-    found = [DownloaderType.HTTP]
+    found = [DownloaderType.HTTP, DownloaderType.REPLAY]
     if options.recording is not None and not options.fetches_missing:
         # A recording does not depend on what has loaded the pages.
         found += [DownloaderType.IMPERSONATE, DownloaderType.BROWSER]

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from apps.agents.downloader.kept.spool import MAX_PAGE_BYTES, PageSpool, Reason, WarcFile
 from apps.agents.downloader.kept.warc import PageDownload
-from yardkit import failpoints, topology
+from yardkit import topology
 from yardkit.bridge import in_daemon_thread
 from yardkit.broker import BrokerClosed, Outgoing
 from yardkit.clock import Clock
@@ -279,10 +279,8 @@ class PageKeeper:
                     upload.rows = await in_daemon_thread(self._spool.index, file)
             if not upload.key:
                 upload.key = await self._store.upload(file.run, file.token, file.path)
-                failpoints.hit("agent.pages_uploaded")
             if not await self._publish(upload, upload.rows):
                 raise UploadFailed("the index is not confirmed")
-            failpoints.hit("agent.pages_indexed")
             await self._remove(file)
         except UploadFailed as error:
             return await self._failed(upload, error)

@@ -184,7 +184,6 @@ class PageSpool:
             return None
         done = one.path.with_name(one.path.name.removesuffix(_OPEN) + _DONE)
         one.path.rename(done)
-        failpoints.hit("agent.pages_finished")
         self.done_bytes += one.size
         return WarcFile(run, done, one.token, one.size, one.begun_at, one.pages)
 

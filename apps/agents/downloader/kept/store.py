@@ -6,7 +6,6 @@ from pathlib import Path
 
 from apps.agents.downloader.addresses import AddressBook, NoAddress
 from apps.agents.downloader.kept.keeper import UploadFailed
-from yardkit import failpoints
 from yardkit.bridge import in_daemon_thread
 from yardkit.object_client import ObjectClient, StoreAway, TransferFailed, sha256_of
 from yardkit.protocol import ObjectKind
@@ -25,7 +24,6 @@ class SignedPageStore:
             target = await self._addresses.take(run, ObjectKind.PAGES, token)
         except NoAddress as error:
             raise UploadFailed(str(error)) from error
-        failpoints.hit("agent.before_upload")
         try:
             await in_daemon_thread(self._put, target.put, path)
         except StoreAway as error:
