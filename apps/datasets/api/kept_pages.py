@@ -104,7 +104,7 @@ class RunPagesWarcView(ApiView):
         return response
 
 
-class ReplaySerializer(KnownFields, serializers.Serializer[Any]):
+class RunReplaySerializer(KnownFields, serializers.Serializer[Any]):
     """What becomes of requests whose page was not kept."""
 
     missing = serializers.ChoiceField(
@@ -118,7 +118,7 @@ class RunReplayView(ApiView):
     @extend_schema(
         operation_id="runs_replay",
         summary="Run again on the kept pages of a run",
-        request=ReplaySerializer,
+        request=RunReplaySerializer,
         responses={201: RunSerializer},
     )
     @idempotent
@@ -126,7 +126,7 @@ class RunReplayView(ApiView):
         """Queue a run that reads the kept pages instead of the sites. 409 if none are kept."""
         found = visible_run(request, run)
         require_role(self.person, found.job.project_id, Role.OPERATOR)
-        asked = ReplaySerializer(data=request.data)
+        asked = RunReplaySerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         replay = replay_run(
             run=found,
