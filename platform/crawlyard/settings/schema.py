@@ -26,6 +26,7 @@ SPECTACULAR_SETTINGS: Final[dict[str, Any]] = {
         "ImageSourceEnum": "apps.projects.states.ImageSource",
         "DownloaderKindEnum": "apps.jobs.models.DownloaderKind",
         "DownloadPolicyEnum": "apps.jobs.models.DownloadPolicy",
+        "ReplayMissingEnum": "apps.jobs.states.ReplayMissing",
         "TlsVersionEnum": "apps.jobs.models.options.TlsVersion",
         "AgentModeEnum": "apps.agents.states.AgentMode",
         "ImportModeEnum": "apps.jobs.services.portable.ImportMode",
