@@ -28,6 +28,7 @@ from apps.queuestats.models import RunCounter
 from tests.access.factories import Api, enter, make_user
 from tests.datasets.deliveries import deliver, make_delivery
 from tests.datasets.factories import NOW, make_items, store
+from tests.datasets.requests import make_failure, make_request, store_requests
 from tests.jobs.factories import make_job, make_run
 from tests.projects.build_factories import make_image
 
@@ -228,6 +229,25 @@ def test_items_of_a_replay_are_seen_with_their_run_only(recorded: Run, image: Im
     delivery.refresh_from_db()
     found = accounting(delivery)
     assert (found.stored, found.delivered, found.waiting) == (10, 10, 0)
+
+
+@pytest.mark.covers("OB.6")
+def test_exceptions_that_the_recorded_run_does_not_have_are_named(
+    recorded: Run, image: Image
+) -> None:
+    store_requests(recorded, [make_failure(1)])
+    trial = started(recorded, image)
+    assert trial.run is not None
+    new = {"group": "KeyError (shop.py:9 parse)", "error": "callback parse raised KeyError: 'sku'"}
+    rows = [make_failure(1), make_failure(2, **new), make_failure(3, **new), make_request(4)]
+    store_requests(trial.run, rows)
+    tried(trial, make_items(10))
+    (found,) = trial.result["exceptions"]
+    assert (found["error"], found["count"]) == (new["error"], 2)
+    viewer = enter(make_user(roles={recorded.job.project: Role.VIEWER}))
+    text = viewer.get(f"/image-trials/{trial.pk}").content.decode()
+    assert "New exceptions" in text
+    assert "raised KeyError" in text
 
 
 @pytest.mark.covers("OB.6")

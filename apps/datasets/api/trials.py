@@ -44,7 +44,8 @@ class ImageTrialSerializer(KnownFields, serializers.ModelSerializer[ImageTrial])
         read_only=True,
         help_text=_(
             "items, requests, failed and seconds as [recorded run, trial]; added, removed, changed "
-            "and equal items by key; excesses: limits of the job that were exceeded, in percent."
+            "and equal items by key; exceptions that the recorded run does not have; excesses: "
+            "limits of the job that were exceeded, in percent."
         ),
     )
 

@@ -27,6 +27,14 @@ class TrialExcess(msgspec.Struct, frozen=True):
     allowed: float
 
 
+class NewFailure(msgspec.Struct, frozen=True):
+    """A group of failures that the recorded run does not have; ``url`` is that of one of them."""
+
+    error: str
+    count: int
+    url: str
+
+
 class TrialLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of a job, in percent."""
 
@@ -52,6 +60,8 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     changed: int = 0
     equal: int = 0
     succeeded: bool = True
+    # Exceptions of callbacks, the most frequent first.
+    exceptions: tuple[NewFailure, ...] = ()
     excesses: tuple[TrialExcess, ...] = ()
 
 

@@ -12,9 +12,10 @@ from django.utils.translation import gettext as _
 from apps.access.models import User
 from apps.access.services import record
 from apps.datasets.engine.errors import DatasetError
-from apps.datasets.engine.trials import TrialLimits, TrialResult, judge
+from apps.datasets.engine.trials import NewFailure, TrialLimits, TrialResult, judge
 from apps.datasets.models import DatasetRun
 from apps.datasets.queries.items import dataset_of_run, open_reader
+from apps.datasets.queries.requests import failure_groups, open_requests
 from apps.datasets.states import Kind
 from apps.jobs.errors import JobDeleted, NothingRecorded, TrialNotEnded, TrialNoteNeeded
 from apps.jobs.models import ImageTrial, Job, Run
@@ -170,6 +171,7 @@ def _result(recorded: Run, run: Run) -> TrialResult:
         failed=(old.failed, new.failed),
         seconds=(_seconds(recorded), _seconds(run)),
         succeeded=run.state == RunState.EXITED,
+        exceptions=_exceptions(recorded, run),
     )
     dataset = dataset_of_run(recorded)
     if dataset is None or not dataset.key_fields:
@@ -183,6 +185,19 @@ def _result(recorded: Run, run: Run) -> TrialResult:
         removed=found.removed,
         changed=found.changed,
         equal=found.equal,
+    )
+
+
+def _exceptions(recorded: Run, run: Run) -> tuple[NewFailure, ...]:
+    """Return the exceptions of callbacks that the recorded run does not have."""
+    with open_requests(recorded) as reader:
+        known = {failure.group for failure in failure_groups(reader)}
+    with open_requests(run) as reader:
+        failures = failure_groups(reader)
+    return tuple(
+        NewFailure(failure.error, failure.count, failure.url)
+        for failure in failures
+        if failure.traceback and failure.group not in known
     )
 
 
