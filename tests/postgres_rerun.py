@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.plugins.long_tests import DEADLINE, END
 from tests.plugins.migrated_databases import copy_sqlite
 from tests.runtime.processes import ROOT
 
@@ -32,6 +33,8 @@ def run_again(files: Iterable[Path], database: str, *arguments: str) -> str:
         "CRAWLYARD_TEST_DATABASE_URL": database,
         "DJANGO_SETTINGS_MODULE": "tests.shared_database",
     }
+    # The time for tests is that of the test that runs these.
+    kept = {name: value for name, value in os.environ.items() if name not in (DEADLINE, END)}
     done = subprocess.run(
         [
             sys.executable,
@@ -43,7 +46,7 @@ def run_again(files: Iterable[Path], database: str, *arguments: str) -> str:
             *map(str, files),
             *arguments,
         ],
-        env=os.environ | settings,
+        env=kept | settings,
         cwd=ROOT,
         capture_output=True,
         text=True,

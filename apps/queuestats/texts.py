@@ -14,6 +14,7 @@ TITLES: Final[dict[str, Promise]] = {
     topology.CENTER_REGISTER.name: _("Agent registrations"),
     topology.CENTER_CONTROL.name: _("Agent assignment requests"),
     topology.CENTER_REQUESTS.name: _("download requests"),
+    topology.CENTER_ADDRESSES.name: _("questions for object addresses"),
     topology.RUNNERS.name: _("queued runs"),
     topology.STATISTICS.name: _("counters"),
     topology.LIFECYCLE_ANSWERS.name: _("run command replies"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import msgspec
 import pytest
 from django.conf import settings as django_settings
@@ -35,9 +38,9 @@ BODIES, PAGES = ObjectKind.BODIES, ObjectKind.PAGES
 
 
 @pytest.fixture(autouse=True)
-def public_url(settings: object, tmp_path: object) -> None:
-    django_settings.OBJECTS_URL = f"file://{tmp_path}"
-    django_settings.OBJECTS_PUBLIC_URL = "http://objects.test"
+def public_url(settings: Any, tmp_path: Path) -> None:
+    settings.OBJECTS_URL = f"file://{tmp_path}"
+    settings.OBJECTS_PUBLIC_URL = "http://objects.test"
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from yardkit.env import Env, EnvError
 FOLDER = Path("/var/lib/crawl yard/objects")
 
 
-def read(**given: str) -> tuple[str, str, str]:
+def read(**given: str) -> tuple[str, ...]:
     return objects(Env(given), FOLDER)
 
 
 def test_in_the_data_folder_by_default() -> None:
-    assert read() == ("file:///var/lib/crawl%20yard/objects", "", "")
+    assert read() == ("file:///var/lib/crawl%20yard/objects", "", "", "", "127.0.0.1:8010")
 
 
 def test_keys_come_from_files(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_keys_come_from_files(tmp_path: Path) -> None:
     found = read(
         OBJECTS_URL=url, OBJECTS_ACCESS_KEY="me", OBJECTS_SECRET_KEY_FILE=str(tmp_path / "secret")
     )
-    assert found == (url, "me", "canary")
+    assert found == (url, "me", "canary", "", "127.0.0.1:8010")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from apps.datasets.engine.tables import Tables
 from apps.datasets.models import Compaction, DataFile, Dataset
 from apps.datasets.queries.items import open_reader
 from apps.datasets.services import compaction
-from apps.datasets.services.leases import LEASE, hold
+from apps.datasets.services.leases import ENDING, LEASE, hold
 from apps.datasets.states import Level
 from apps.runtime.errors import LeaseLost
 from apps.runtime.services.objects import shared_objects
@@ -164,7 +164,9 @@ def test_a_process_that_ends_within_a_compaction_parks_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr(Tables, "commit", exiting)
+        ENDING.set()
         assert compaction.step(now=LATER)
+    ENDING.clear()
     assert "Traceback" not in caplog.text
     compact_all()
     assert set(DataFile.objects.values_list("level", flat=True)) == {Level.TABLE}

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from django.conf import settings as django_settings
 from django.db import IntegrityError, connection
 from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
@@ -27,7 +28,7 @@ from tests.datasets.factories import NOW, make_batch, make_items, store
 from tests.jobs.factories import make_job, make_run
 from yardkit.items.batches import encode_line, pack
 from yardkit.protocol import ItemBatch
-from yardkit.tokens import sign_run_token
+from yardkit.tokens import sign_pages_token, sign_run_token
 
 pytestmark = pytest.mark.django_db
 
@@ -370,7 +371,11 @@ def _failing(*_rows: object) -> None:
 def test_requests_and_pages_need_the_token_of_their_run_and_are_no_items(
     run: Run, kind: str
 ) -> None:
-    batch = make_batch(run, make_items(3), producer=f"{kind}:{run.pk}")
+    token = sign_run_token(django_settings.SECRET_KEY, run.pk)
+    if kind == "pages":
+        # Agents send them, and have no token of the run.
+        token = sign_pages_token(django_settings.SECRET_KEY, run.job.project_id, run.pk)
+    batch = make_batch(run, make_items(3), producer=f"{kind}:{run.pk}", token=token)
     assert not refused(batch)
     assert refused(changed(batch, first=4, token="x")) == [
         f"the token is not that of {kind}:{run.pk}"

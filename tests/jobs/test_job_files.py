@@ -42,7 +42,16 @@ def complaints(read: JobFile, file: str = "f") -> list[str]:
 
 
 def test_the_columns_are_every_field_of_a_job_but_what_is_sealed() -> None:
-    special = {"id", "secrets", "cookies", "created_at", "updated_at", "deleted_at", "deleted_by"}
+    special = {
+        "id",
+        "image_digest",
+        "secrets",
+        "cookies",
+        "created_at",
+        "updated_at",
+        "deleted_at",
+        "deleted_by",
+    }
     model = {field.name for field in Job._meta.concrete_fields} - special
     assert set(FIELDS) == model | {NAMES_OF_SECRETS}
     assert len(FIELDS) == len(set(FIELDS))

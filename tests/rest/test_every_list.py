@@ -35,6 +35,7 @@ BOUNDED = {
     "datasets/{id}/history": "the last 1,000 items of one key",
     "frontiers/{id}/look-up": "the seeds that were asked for",
     "health/parts": "what the code knows",
+    "runs/{run}/requests/failures": "the 100 largest groups",
     "routing/items/find": "the routes of one item",
     "routing/projects/{id}/books": "the outbounds of one project's rules",
     "routing/projects/{id}/parked": "the outbounds of one project's rules",

@@ -20,7 +20,7 @@ from tests.yardspider.commands import Done, command, environment, run
 from tests.yardspider.crawls import check_counters
 from tests.yardspider.published_items import published_items
 from yardkit import topology
-from yardkit.broker import Broker, Outgoing, Unroutable, connect
+from yardkit.broker import Broker, Outgoing, Unroutable, aio, connect
 from yardkit.broker.base import DEAD_QUEUE
 from yardkit.protocol import (
     Allocate,
@@ -343,20 +343,20 @@ async def test_requests_that_fail_while_others_are_sent_again_are_sent_too(
     await transport.allocate()
     other = connect(broker_url, name="other")
     queue = topology.CENTER_REQUESTS.name
-    publish = transport._publish
+    publish = aio.publish
 
-    async def fail_another_meanwhile(messages: Any) -> None:
+    async def fail_another_meanwhile(broker: Any, messages: Any) -> None:
         monkeypatch.undo()
         other.delete(queue)
         transport.send([item(2)])
-        while not transport._failed:
+        while not transport._publisher._failed:
             await asyncio.sleep(0.01)
         other.declare(topology.CENTER_REQUESTS)
-        await publish(messages)
+        await publish(broker, messages)
 
     try:
         other.delete(queue)
-        monkeypatch.setattr(transport, "_publish", fail_another_meanwhile)
+        monkeypatch.setattr(aio, "publish", fail_another_meanwhile)
         transport.send([item(1)])
         async with asyncio.timeout(30):
             while len(center.items) + waiting_in(other, queue) < 2:

@@ -6,6 +6,8 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
 
+    contract = "a larger number of bytes; the previous version reads it, and allows less"
+
     dependencies = [
         ('jobs', '0018_kept_pages'),
     ]

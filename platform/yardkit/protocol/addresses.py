@@ -16,10 +16,10 @@ class ObjectKind(enum.StrEnum):
 
     # The body of a response on its way from an agent to a run.
     BODIES = "bodies"
-    # Pages that an agent keeps, as WARC.
-    PAGES = "pages"
     # All kept pages of a run, to read; for the agents of a run that replays it.
     RECORDED = "recorded"
+    # Pages that an agent keeps, as WARC.
+    PAGES = "pages"
 
 
 class SignedObject(msgspec.Struct, frozen=True, array_like=True):

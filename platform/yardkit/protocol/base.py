@@ -37,11 +37,11 @@ class DownloaderType(enum.StrEnum):
     IMPERSONATE = "impersonate"
     # A real browser, for pages that are made by scripts.
     BROWSER = "browser"
-    # Files of the agent's own server, below the folder its owner has named.
-    FILE = "file"
     # Kept pages of an earlier run. Never asked for by a run: the center chooses it, and agents that
     # do not know it, which would fetch from the sites, are not allocated.
     REPLAY = "replay"
+    # Files of the agent's own server, below the folder its owner has named.
+    FILE = "file"
 
 
 class FailureKind(enum.StrEnum):
