@@ -191,7 +191,7 @@ def test_it_names_what_goes_and_does_nothing_before_it_is_told_to(
     assert asked.context_data["count"] == 2
     assert sorted(asked.context_data["names"]) == sorted(str(row) for row in rows)
     types = (model, action) not in UNDONE
-    assert ("Type 2 to go on" in text) == types
+    assert ("Type 2 to continue" in text) == types
 
     fields = fields_of(asked)
     wrong: list[dict[str, Any]] = [fields | {"confirmed": "made up"}, chosen | {"confirm": "yes"}]
@@ -231,7 +231,7 @@ def test_one_is_not_counted_and_many_are_named_by_the_first() -> None:
     # One more has come since: what is done would not be what was asked about.
     make_run(job=job, state=RunState.RUNNING)
     changed = client.post(where, fields_of(asked))
-    assert "has changed since you were asked" in changed.content.decode()
+    assert "The selection has changed meanwhile" in changed.content.decode()
     assert not Run.objects.exclude(state=RunState.RUNNING).exists()
     assert client.post(where, fields_of(changed)).status_code == 302
     assert not Run.objects.exclude(state=RunState.STOPPING).exists()

@@ -14,13 +14,14 @@ from apps.access.states import Role
 from apps.agents.models import HostRule, HostState
 from apps.jobs.services import delete_job
 from apps.projects.services import delete_project
+from apps.queuestats.models import RunStats
 from apps.queuestats.services import record_gauges
 from apps.seeds.models import Frontier
 from tests.access.factories import Api, make_project, make_superuser, make_user
 from tests.access.test_routes import MAKERS, OWN, World
 from tests.access.test_routes import world as world
 from tests.alerts.monitor_harness import use_rules
-from tests.jobs.factories import make_host, make_job
+from tests.jobs.factories import make_host, make_job, make_run
 from tests.queuestats.test_queues import make_queue
 from tests.rest.openapi_schema import published
 from tests.seeds.factories import make_frontier, make_operation
@@ -102,6 +103,13 @@ def _elsewhere(world: World) -> World:
     return World(make_project(), world.owner)
 
 
+def _run_stats(world: World) -> None:
+    run = make_run(job=make_job(project=world.project))
+    RunStats.objects.create(
+        run=run, project=world.project, boot="b", seq=1, updated_at=timezone.now()
+    )
+
+
 def _deleted_job(world: World) -> None:
     delete_job(job=make_job(project=world.project), actor=None)
 
@@ -149,6 +157,7 @@ MORE: dict[str, Callable[[World], Any]] = {
         f"q{next(_numbers)}", project=make_project(), at=timezone.now()
     ),
     "run-hosts": lambda world: make_host(f"h{next(_numbers)}"),
+    "run-stats": _run_stats,
     "saved-filters": _filter,
     "series": lambda world: _series(None),
 }

@@ -252,7 +252,7 @@ def test_an_unreachable_site_fails_the_run(folder: Path) -> None:
     )
     assert done.status == 2
     assert done.errors.count("\n") == 1
-    assert "run failed: no page could be fetched: connection: " in done.errors
+    assert "run failed: no page could be fetched: refused: " in done.errors
     assert f"({url}/)" in done.errors
     assert done.summary["state"] == "failed"
     assert (done.summary["total"], done.summary["failed"]) == (1, 1)
