@@ -1,8 +1,8 @@
 """Kept pages for the eye: HTML without anything that runs or loads, and differences of two texts.
 
-The browser is told twice: the policy of the response (``POLICY``) allows no script, no connection
-and no navigation, and what would need one is taken out before. The second matters for what no
-policy covers, such as ``<link rel=preconnect>`` and links that a person clicks.
+There are two measures: the policy of the response (``POLICY``) allows no script, no connection and
+no navigation, and what would need one is taken out before. The second matters for what no policy
+covers, such as ``<link rel=preconnect>`` and links that a person clicks.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from apps.runtime.services.objects import shared_objects
 from yardkit.items.columns import Columns
 from yardkit.items.requests import RequestOutcome
 
-# What makes a request again. It holds cookies and tokens, so nobody sees or searches it.
+# What makes a request again. It holds cookies and tokens: never shown, never searched.
 SAVED: Final = "request"
 NOT_SUCCEEDED: Final = ItemFilter("outcome", FilterOp.NOT_EQUALS, RequestOutcome.SUCCESS.value)
 MOST_GROUPS: Final = 100
@@ -114,7 +114,7 @@ def shown_fields(dataset: Dataset | None) -> list[str]:
 
 
 def shown_request(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request without what nobody sees. ``saved``: whether it can be made again."""
+    """Return a request without its hidden field. ``saved``: whether it can be made again."""
     shown = {name: value for name, value in data.items() if name != SAVED}
     return shown | ({"saved": True} if SAVED in data else {})
 
