@@ -22,7 +22,7 @@ _ERROR_CHARACTERS: Final = 300
 
 
 class RecordedRunFetcher:
-    """Fetcher of one downloader; brings the pages to this host at its first download.
+    """Fetcher of one downloader; fetches the pages to this host at its first download.
 
     Until they are here, downloads fail with ``body_store``, which runs retry. ``live`` fetches what
     was not kept; without it such a request fails with ``not_recorded``, and no connection to any
@@ -87,7 +87,7 @@ class RecordedRunFetcher:
         folder = Path(self._folder.name)
         for place in objects:
             target = folder / place.key.rpartition("/")[2]
-            # What an earlier attempt has brought whole stays.
+            # A file that an earlier attempt has fetched whole stays.
             if not target.exists():
                 part = target.with_suffix(".part")
                 with part.open("wb") as file:

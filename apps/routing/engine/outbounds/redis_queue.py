@@ -58,13 +58,13 @@ for number, key in ipairs(KEYS) do
   local usual, urgent, fault = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), ''
   at = at + 2
   if usual > 0 then
-    local told = redis.pcall('LPUSH', key, unpack(ARGV, at, at + usual - 1))
-    fault = type(told) == 'table' and told.err or ''
+    local answer = redis.pcall('LPUSH', key, unpack(ARGV, at, at + usual - 1))
+    fault = type(answer) == 'table' and answer.err or ''
   end
   at = at + usual
   if urgent > 0 and fault == '' then
-    local told = redis.pcall('RPUSH', key, unpack(ARGV, at, at + urgent - 1))
-    fault = type(told) == 'table' and told.err or ''
+    local answer = redis.pcall('RPUSH', key, unpack(ARGV, at, at + urgent - 1))
+    fault = type(answer) == 'table' and answer.err or ''
   end
   at = at + urgent
   answers[number] = fault

@@ -99,9 +99,9 @@ def explain_conditions(text: str, item: dict[str, Any]) -> SelectorExplanation:
     return SelectorExplanation(whole, tuple(conditions))
 
 
-def _pairs(node: Node, told: PartExplanation) -> Iterator[tuple[Node, PartExplanation]]:
+def _pairs(node: Node, explanation: PartExplanation) -> Iterator[tuple[Node, PartExplanation]]:
     inner = (child for child in children(node) if not isinstance(child, Constant))
-    yield from zip(inner, told.parts, strict=True)
+    yield from zip(inner, explanation.parts, strict=True)
 
 
 def _is_joint(node: Node) -> bool:
@@ -109,23 +109,23 @@ def _is_joint(node: Node) -> bool:
     return isinstance(node, Both) or (isinstance(node, Not) and isinstance(node.operand, Both))
 
 
-def _leaves(node: Node, told: PartExplanation) -> Iterator[tuple[Node, PartExplanation]]:
+def _leaves(node: Node, explanation: PartExplanation) -> Iterator[tuple[Node, PartExplanation]]:
     if not _is_joint(node):
-        yield node, told
+        yield node, explanation
         return
-    for inner, part in _pairs(node, told):
+    for inner, part in _pairs(node, explanation):
         yield from _leaves(inner, part)
 
 
-def _failing(node: Node, told: PartExplanation, *, wanted: bool = True) -> Iterator[int]:
+def _failing(node: Node, explanation: PartExplanation, *, wanted: bool = True) -> Iterator[int]:
     """Yield the offsets of the conditions that keep ``node`` from evaluating to ``wanted``."""
     if not _is_joint(node):
-        yield told.offset
+        yield explanation.offset
         return
     if isinstance(node, Not):
         wanted = not wanted
-    for inner, part in _pairs(node, told):
-        if told.state is PartState.ERROR:
+    for inner, part in _pairs(node, explanation):
+        if explanation.state is PartState.ERROR:
             is_why = part.state is PartState.ERROR
         else:
             is_why = (part.state is PartState.TRUE) is not wanted
@@ -133,14 +133,16 @@ def _failing(node: Node, told: PartExplanation, *, wanted: bool = True) -> Itera
             yield from _failing(inner, part, wanted=wanted)
 
 
-def _note(told: PartExplanation) -> str:
-    return told.note or next((note for part in told.parts if (note := _note(part))), "")
+def _note(explanation: PartExplanation) -> str:
+    return explanation.note or next(
+        (note for part in explanation.parts if (note := _note(part))), ""
+    )
 
 
-def _values(node: Node, told: PartExplanation) -> Iterator[Value]:
+def _values(node: Node, explanation: PartExplanation) -> Iterator[Value]:
     if isinstance(node, Name | Part):
-        if told.value is not None:
-            yield Value(told.text, told.value, told.state is PartState.MISSING)
+        if explanation.value is not None:
+            yield Value(explanation.text, explanation.value, explanation.state is PartState.MISSING)
         return
-    for inner, part in _pairs(node, told):
+    for inner, part in _pairs(node, explanation):
         yield from _values(inner, part)

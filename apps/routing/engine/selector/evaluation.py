@@ -122,20 +122,20 @@ class _Walk:
             self._parsed.text[start:end], start, parts=[self.outline(operand) for operand in inner]
         )
 
-    def value(self, node: Node, told: PartExplanation) -> Any:
+    def value(self, node: Node, explanation: PartExplanation) -> Any:
         """Evaluate a part, record the result in its explanation and return the value."""
-        parts = iter(told.parts)
+        parts = iter(explanation.parts)
         try:
             present, state = self._look(node, parts)
-            told.state = state or (PartState.TRUE if present else PartState.FALSE)
+            explanation.state = state or (PartState.TRUE if present else PartState.FALSE)
         except _Ended:
-            told.state = PartState.ERROR
+            explanation.state = PartState.ERROR
             raise
         except Exception as error:  # noqa: BLE001 - any error is recorded
-            told.state, told.note = PartState.ERROR, _words(error)
-            self.error, self.error_offset = told.note, told.offset
+            explanation.state, explanation.note = PartState.ERROR, _words(error)
+            self.error, self.error_offset = explanation.note, explanation.offset
             raise _Ended from None
-        told.value = shown(present)
+        explanation.value = shown(present)
         return present
 
     def _look(self, node: Node, parts: Any) -> tuple[Any, PartState | None]:
