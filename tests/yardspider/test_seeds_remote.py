@@ -173,7 +173,7 @@ def test_the_seeds_of_a_killed_run_come_back_and_none_is_lost(
     # What the killed one had out has one try less, all other seeds have none.
     assert sum(seed.retry for seed in frontier.seeds) == left
     # Items are confirmed before their seed is finished: those of finished seeds are all there.
-    urls = {item["url"] for item in published_items(broker_url)}
+    urls = {item["url"] for item in published_items(broker_url, boot=tmp_path.name)}
     for number in range(SEEDS):
         assert {f"http://h/{number}", f"http://h/{number}/more"} <= urls
 
