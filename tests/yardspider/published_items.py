@@ -16,8 +16,8 @@ def published_items(
 ) -> list[dict[str, Any]]:
     """Take all items out of the queue; each number of an execution comes once.
 
-    Names of files are added to ``files``. With ``boot`` only items of that execution are
-    returned: a broker that tests share may hold others.
+    Names of files are added to ``files``. Only items of executions whose name begins with
+    ``boot`` are returned: a broker that tests share may hold others.
     """
     found: dict[tuple[str, str, int], dict[str, Any]] = {}
     with (
@@ -31,7 +31,7 @@ def published_items(
                     (set() if files is None else files).add(batch.name)
                     continue
                 assert isinstance(batch, ItemBatch)
-                if boot and batch.boot != boot:
+                if not batch.boot.startswith(boot):
                     continue
                 for number, item in enumerate(read_batch(batch), batch.first):
                     found[batch.producer, batch.boot, number] = item.data

@@ -90,7 +90,7 @@ def start(broker_url: str, tmp_path: Path) -> Iterator[Start]:
     def run_it(spider: str, *settings: str, boot: str = "b1") -> subprocess.Popen[str]:
         options = [word for setting in settings for word in ("--set", setting)]
         told = {
-            "CRAWLYARD_BOOT": boot,
+            "CRAWLYARD_BOOT": f"{tmp_path.name}-{boot}",
             "CRAWLYARD_FRONTIER": str(FRONTIER),
             "CRAWLYARD_FRONTIER_TOKEN": TOKEN,
         }
