@@ -11,13 +11,10 @@ from yardkit.items.batches import read_batch
 from yardkit.protocol import FileChunk, ItemBatch, decode
 
 
-def published_items(
-    broker_url: str, files: set[str] | None = None, boot: str = ""
-) -> list[dict[str, Any]]:
+def published_items(broker_url: str, files: set[str] | None = None) -> list[dict[str, Any]]:
     """Take all items out of the queue; each number of an execution comes once.
 
-    Names of files are added to ``files``. Only items of executions whose name begins with
-    ``boot`` are returned: a broker that tests share may hold others.
+    Names of files are added to ``files``.
     """
     found: dict[tuple[str, str, int], dict[str, Any]] = {}
     with (
@@ -31,8 +28,6 @@ def published_items(
                     (set() if files is None else files).add(batch.name)
                     continue
                 assert isinstance(batch, ItemBatch)
-                if not batch.boot.startswith(boot):
-                    continue
                 for number, item in enumerate(read_batch(batch), batch.first):
                     found[batch.producer, batch.boot, number] = item.data
             subscription.ack(deliveries)

@@ -133,7 +133,7 @@ def test_a_run_through_center_and_agents(
     assert sorted(left["agents"]) == ["a1", "a2"]
     assert sum(left["agents"].values()) == 61
     assert left["dropped"] == {}
-    items = published_items(broker_url, boot=tmp_path.name)
+    items = published_items(broker_url)
     assert len(items) == len({item["url"] for item in items}) == 61
 
 
