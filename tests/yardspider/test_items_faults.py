@@ -137,9 +137,11 @@ def test_a_broker_that_stays_away_leaves_no_false_success(
     left = exit_state(tmp_path)
     assert (left["state"], left["failed"]) == ("failed", 0)
     assert left["reason"].startswith("the broker is gone")
-    assert re.search(r"\d+ items( and \d+ files)? were not confirmed by the broker", errors)
-    stored = pages_of(published_items(outage.center_url), 4)
-    assert 0 < left["success"] <= len(stored)
+    stored = published_items(outage.center_url)
+    # What was under way when the broker went is named; it may have been nothing.
+    warned = re.search(r"(\d+) items( and \d+ files)? were not confirmed by the broker", errors)
+    assert len(stored) >= left["items"] - (int(warned[1]) if warned else 0)
+    assert 0 < left["success"] <= len(pages_of(stored, 4))
 
 
 @pytest.mark.covers("DS.1")
