@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from django.db.models import TextChoices
 from django.utils.translation import pgettext_lazy
 
@@ -54,6 +56,20 @@ class ChannelKind(TextChoices):
     DINGTALK = "dingtalk", pgettext_lazy("channel", "DingTalk robot")
     WECOM = "wecom", pgettext_lazy("channel", "WeCom robot")
     FEISHU = "feishu", pgettext_lazy("channel", "Feishu robot")
+    SLACK = "slack", "Slack"
+    TEAMS = "teams", "Microsoft Teams"
+    DISCORD = "discord", "Discord"
+    TELEGRAM = "telegram", "Telegram"
+    PAGERDUTY = "pagerduty", "PagerDuty"
+    OPSGENIE = "opsgenie", "Opsgenie"
+    NTFY = "ntfy", "ntfy"
+
+
+# Kinds that open an alert and close it: each notification is a request of its own, and the end of
+# an incident is always reported.
+ALERTING: Final = frozenset({ChannelKind.PAGERDUTY, ChannelKind.OPSGENIE})
+# Kinds whose receivers are programs: notifications are never combined.
+SINGLY: Final = ALERTING | {ChannelKind.WEBHOOK}
 
 
 class NoticeKind(TextChoices):

@@ -49,7 +49,7 @@ class Server:
     url: str = ""
 
 
-def json_reply(status: int = 200, **values: Any) -> Reply:
+def json_reply(status: int = 200, /, **values: Any) -> Reply:
     return status, {"Content-Type": "application/json"}, json.dumps(values).encode()
 
 

@@ -40,6 +40,13 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     ChannelKind.WECOM: {"url": "https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=k3y-of-robot"},
     ChannelKind.FEISHU: {"url": "https://open.feishu.cn/open-apis/bot/v2/hook/t0ken-of-robot"},
+    ChannelKind.SLACK: {"url": "https://hooks.slack.com/services/T000/B000/t0ken"},
+    ChannelKind.TEAMS: {"url": "https://prod-1.westus.logic.azure.com/workflows/x?sig=t0ken"},
+    ChannelKind.DISCORD: {"url": "https://discord.com/api/webhooks/1/t0ken"},
+    ChannelKind.TELEGRAM: {"token": "123456:ABC-t0ken-of-bot", "chat": "-100123"},
+    ChannelKind.PAGERDUTY: {"key": "t0ken-of-32-characters-or-so"},
+    ChannelKind.OPSGENIE: {"key": "t0ken-of-an-integration"},
+    ChannelKind.NTFY: {"topic": "t0ken-topic", "url": "https://ntfy.example.com"},
 }
 
 
@@ -102,6 +109,15 @@ def test_lists_are_cleaned() -> None:
         ("dingtalk", "all", "yes"),
         ("wecom", "url", "https://qyapi.weixin.qq.com/cgi-bin/webhook/send"),
         ("feishu", "url", "https://open.feishu.cn/open-apis/bot/v2/t0ken"),
+        ("slack", "url", "https://hooks.slack.com/services/T000"),
+        ("slack", "url", "http://10.0.0.1/services/T000/B000/t0ken"),
+        ("teams", "url", "https://prod-1.westus.logic.azure.com/"),
+        ("discord", "url", "https://discord.com/channels/1/t0ken"),
+        ("telegram", "token", "t0ken"),
+        ("telegram", "topic", "first"),
+        ("pagerduty", "key", "t0ken"),
+        ("opsgenie", "url", "https://user:t0ken@example.com"),
+        ("ntfy", "topic", "a/t0ken"),
     ],
 )
 def test_what_cannot_work_is_refused_where_it_stands(kind: str, field: str, value: Any) -> None:

@@ -29,7 +29,8 @@ from apps.access.states import Role
 from apps.alerts.admin.styles import CSS, NOTICE_TONES, result_text
 from apps.alerts.errors import BadChannel
 from apps.alerts.models import Channel
-from apps.alerts.services.channel_fields import FIELDS, ChannelField, read_fields, shown_host
+from apps.alerts.services.channel_fields import read_fields, shown_host
+from apps.alerts.services.channel_kinds import FIELDS, ChannelField
 from apps.alerts.services.channels import change_channel, create_channel, delete_channel
 from apps.alerts.services.delivery import secrets_of
 from apps.alerts.services.notices import send_test
@@ -49,6 +50,13 @@ ICONS: Final = {
     ChannelKind.DINGTALK: "smart_toy",
     ChannelKind.WECOM: "forum",
     ChannelKind.FEISHU: "near_me",
+    ChannelKind.SLACK: "tag",
+    ChannelKind.TEAMS: "groups",
+    ChannelKind.DISCORD: "sports_esports",
+    ChannelKind.TELEGRAM: "send",
+    ChannelKind.PAGERDUTY: "pager",
+    ChannelKind.OPSGENIE: "emergency",
+    ChannelKind.NTFY: "notifications",
 }
 _HINTS: Final = {
     ChannelKind.MAIL: _("E-mail, through the mail server of this installation."),
@@ -57,6 +65,13 @@ _HINTS: Final = {
     ChannelKind.DINGTALK: _("DingTalk group, through its custom robot."),
     ChannelKind.WECOM: _("WeCom group, through its robot."),
     ChannelKind.FEISHU: _("Feishu or Lark group, through its custom robot."),
+    ChannelKind.SLACK: _("Slack channel, through an incoming webhook."),
+    ChannelKind.TEAMS: _("Teams channel or chat, through a workflow webhook."),
+    ChannelKind.DISCORD: _("Discord channel, through its webhook."),
+    ChannelKind.TELEGRAM: _("Telegram chat or group, through a bot."),
+    ChannelKind.PAGERDUTY: _("Alerts in PagerDuty, resolved when the incident ends."),
+    ChannelKind.OPSGENIE: _("Alerts in Opsgenie, closed when the incident ends."),
+    ChannelKind.NTFY: _("Push messages on phones and desktops, through ntfy."),
 }
 # Prefix of the kind's own form fields, so that none clashes with a model field.
 _OWN: Final = "own_"

@@ -14,7 +14,8 @@ class Message:
 
     ``id`` is stable across retries. ``lines``: one fact each, without line breaks. ``place``: where
     and since when, in short. ``links``: (text, URL), most important first. ``event``, ``at`` and
-    ``data`` are for programs. ``thread``: mail thread ID.
+    ``data`` are for programs. ``thread``: mail thread ID. ``subject``: URL of what the message is
+    about, for services that open an alert and close it when a message ``is_over``.
     """
 
     id: str
@@ -25,6 +26,9 @@ class Message:
     place: str = ""
     links: tuple[tuple[str, str], ...] = ()
     thread: str = ""
+    subject: str = ""
+    severity: str = "info"
+    is_over: bool = False
     data: Mapping[str, Any] = field(default_factory=dict)
 
     @property

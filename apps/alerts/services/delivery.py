@@ -38,7 +38,7 @@ from apps.alerts.querysets import NoticeQuerySet
 from apps.alerts.services.http_calls import AddressNotAllowed, NoResponse, call
 from apps.alerts.services.mail import send_mail
 from apps.alerts.services.texts import digest_of, message_of
-from apps.alerts.states import ChannelKind, NoticeKind, NoticeProblem, NoticeState
+from apps.alerts.states import SINGLY, ChannelKind, NoticeKind, NoticeProblem, NoticeState
 from yardkit import failpoints
 from yardkit.backoff import back_off
 
@@ -54,7 +54,7 @@ SLOT_SECONDS: Final = 60.0
 # With more waiting notifications, one digest is sent.
 MOST_SINGLY: Final = 3
 MOST_TOGETHER: Final = 30
-# Rate limits, in messages per minute; the robots' own limits are 20 and 100.
+# Rate limits, in messages per minute, below those of the services.
 PER_MINUTE: Final[Mapping[str, int]] = {
     ChannelKind.MAIL: 20,
     ChannelKind.SMS: 10,
@@ -62,6 +62,13 @@ PER_MINUTE: Final[Mapping[str, int]] = {
     ChannelKind.DINGTALK: 15,
     ChannelKind.WECOM: 15,
     ChannelKind.FEISHU: 60,
+    ChannelKind.SLACK: 50,
+    ChannelKind.TEAMS: 30,
+    ChannelKind.DISCORD: 25,
+    ChannelKind.TELEGRAM: 15,
+    ChannelKind.PAGERDUTY: 100,
+    ChannelKind.OPSGENIE: 100,
+    ChannelKind.NTFY: 12,
 }
 _HIDDEN: Final = "•••"
 
@@ -116,7 +123,7 @@ def _next(channel: Channel, now: datetime) -> list[Notice]:
         return []
     rows = due.select_related("incident__project", "incident__acknowledged_by")
     notices = list(rows.order_by("pk")[:MOST_TOGETHER])
-    if len(notices) <= MOST_SINGLY or channel.kind == ChannelKind.WEBHOOK:
+    if len(notices) <= MOST_SINGLY or channel.kind in SINGLY:
         return notices[:1]
     # A partly delivered notification keeps its message.
     together = [

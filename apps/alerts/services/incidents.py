@@ -32,7 +32,7 @@ from apps.alerts.services.notices import (
     notified_channels,
     notify,
 )
-from apps.alerts.states import IncidentState, NoticeKind, RecoveryReason, Step
+from apps.alerts.states import ALERTING, IncidentState, NoticeKind, RecoveryReason, Step
 from apps.runtime.services import emit
 from yardkit import failpoints
 
@@ -210,14 +210,17 @@ def snooze(
 
 @transaction.atomic
 def close(*, incident: Incident, actor: User, now: datetime, note: str = "") -> Incident:
-    """Close an incident at a user's request, without notification. Raises ``IncidentEnded``.
+    """Close an incident at a user's request. Raises ``IncidentEnded``.
 
-    A problem that continues opens no new incident; one that was gone and returns does.
+    Notifies only services that keep an alert open until they are notified. A problem that
+    continues opens no new incident; one that was gone and returns does.
     """
     row = _open_or_refuse(incident)
     row.state, row.ended_at, row.snoozed_until = IncidentState.CLOSED, now, None
     row.save(update_fields=["state", "ended_at", "snoozed_until"])
+    alerting = notified_channels(row, ALERTING)
     drop_pending(row)
+    notify(incident=row, kind=NoticeKind.RECOVERED, channels=alerting, now=now)
     _by_person(row, Step.CLOSED, actor, now, note)
     return row
 

@@ -67,9 +67,14 @@ def notify(
     return written
 
 
-def notified_channels(incident: Incident) -> list[str]:
-    """Return the names of channels that were, or may have been, notified of the incident."""
+def notified_channels(incident: Incident, kinds: Iterable[str] = ()) -> list[str]:
+    """Return the names of channels that were, or may have been, notified of the incident.
+
+    ``kinds`` limits the result to channels of these kinds.
+    """
     heard = _tried(Notice.objects.filter(incident=incident))
+    if kinds:
+        heard = heard.filter(channel__kind__in=kinds)
     return list(heard.order_by("channel_name").values_list("channel_name", flat=True).distinct())
 
 

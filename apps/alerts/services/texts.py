@@ -180,6 +180,9 @@ def _message(notice: Notice, incident: Incident, number: str) -> Message:
         event=f"incident.{notice.kind}",
         links=tuple(links),
         thread=f"incident-{incident.pk}",
+        subject=incident_address(incident),
+        severity=incident.severity,
+        is_over=not incident.is_open,
         data=_data(notice, incident, summary),
     )
 

@@ -11,7 +11,20 @@ from datetime import datetime
 from types import ModuleType
 from typing import Any, Final
 
-from apps.alerts.engine.channels import dingtalk, feishu, sms, webhook, wecom
+from apps.alerts.engine.channels import (
+    dingtalk,
+    discord,
+    feishu,
+    ntfy,
+    opsgenie,
+    pagerduty,
+    slack,
+    sms,
+    teams,
+    telegram,
+    webhook,
+    wecom,
+)
 from apps.alerts.engine.channels.base import (
     ChannelRequest,
     ChannelResponse,
@@ -26,6 +39,13 @@ _KINDS: Final[Mapping[str, ModuleType]] = {
     "dingtalk": dingtalk,
     "wecom": wecom,
     "feishu": feishu,
+    "slack": slack,
+    "teams": teams,
+    "discord": discord,
+    "telegram": telegram,
+    "pagerduty": pagerduty,
+    "opsgenie": opsgenie,
+    "ntfy": ntfy,
 }
 
 

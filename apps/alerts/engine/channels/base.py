@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from apps.alerts.engine.messages import one_line
+from apps.alerts.engine.messages import Message, one_line
 
 ANSWER_CHARACTERS: Final = 300
 JSON_TYPE: Final = "application/json; charset=utf-8"
@@ -81,7 +82,7 @@ def result_of_code(
     by_status = result_of_status(answer)
     if by_status.outcome is not SendOutcome.SENT:
         return by_status
-    parsed = _object(answer.body)
+    parsed = json_object(answer.body)
     number = parsed.get(code)
     if not isinstance(number, int) or isinstance(number, bool):
         # Not the robot's format: a proxy or login page answered instead.
@@ -100,7 +101,15 @@ def json_call(url: str, body: Mapping[str, Any]) -> ChannelRequest:
     return ChannelRequest(url=url, body=raw, headers={"Content-Type": JSON_TYPE})
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def alert_key(message: Message) -> str:
+    """Return the deduplication key for services that open and close alerts: the same for all
+    messages about one subject, and different for two installations."""
+    subject = message.subject or message.id
+    return f"crawlyard-{hashlib.sha256(subject.encode()).hexdigest()[:32]}"
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object of a response; empty if it is anything else."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
@@ -108,6 +117,15 @@ def _object(body: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def most_wait(seconds: object) -> float:
+    """Return the seconds that a service asks to wait, from 0 to an hour."""
+    try:
+        value = float(str(seconds))
+    except ValueError:
+        return 0.0
+    return min(max(value, 0.0), 3600.0) if value == value else 0.0
+
+
 def _retry_after(text: str) -> float:
     # The HTTP-date form is rare, and the back-off covers it.
-    return min(float(text), 3600.0) if text.isascii() and text.isdigit() else 0.0
+    return most_wait(text) if text.isascii() and text.isdigit() else 0.0

@@ -1,0 +1,35 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [("alerts", "0002_field_terms")]
+
+    operations = [
+        migrations.RemoveConstraint(model_name="channel", name="alerts_channel_kind_known"),
+        migrations.AddConstraint(
+            model_name="channel",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "kind__in",
+                        [
+                            "mail",
+                            "sms",
+                            "webhook",
+                            "dingtalk",
+                            "wecom",
+                            "feishu",
+                            "slack",
+                            "teams",
+                            "discord",
+                            "telegram",
+                            "pagerduty",
+                            "opsgenie",
+                            "ntfy",
+                        ],
+                    )
+                ),
+                name="alerts_channel_kind_known",
+            ),
+        ),
+    ]
