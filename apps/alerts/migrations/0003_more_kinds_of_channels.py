@@ -2,6 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+    contract = "more kinds of channels, which the previous version does not send"
     dependencies = [("alerts", "0002_field_terms")]
 
     operations = [
