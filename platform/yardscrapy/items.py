@@ -5,8 +5,11 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Mapping
-from pathlib import PurePath
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from typing import Any, Final, Protocol
+from uuid import UUID
 
 from itemadapter import ItemAdapter, is_item
 
@@ -19,6 +22,8 @@ log = logging.getLogger("yardscrapy")
 # Reasons are kept by their text, so a text must not hold data of an item.
 ITEM_ERROR: Final = "an exception in an item pipeline"
 _AS_IT_IS: Final = frozenset({str, int, float, bool, type(None)})
+# What the JSON encoder writes by itself, beside what is taken apart here.
+_ENCODED: Final = (str, int, float, date, time, timedelta, Decimal, UUID, Enum)
 _REASON_CHARACTERS: Final = 200
 # Fields of an entry that a media pipeline writes into an item.
 _STORED_FILE: Final = frozenset({"url", "path", "checksum", "status"})
@@ -27,8 +32,9 @@ _STORED_FILE: Final = frozenset({"url", "path", "checksum", "status"})
 def plain_item(item: Any, *, keeps_files: bool = False) -> dict[str, Any]:
     """Return an item as a dict for JSON, as Scrapy's feed exports write it.
 
-    Serializers of fields are applied. Bytes become text, or Base64 where they are no UTF-8; paths
-    become text; dates, decimals and the like are left to the JSON encoder (ISO 8601, text).
+    Serializers of fields are applied. Bytes become text, or Base64 where they are no UTF-8; dates,
+    decimals and the like are left to the JSON encoder (ISO 8601, text). Other objects that have a
+    text of their own become it, such as paths and the URLs of pydantic.
 
     Args:
         keeps_files: media pipelines store with the run; their paths become links to its files.
@@ -53,11 +59,11 @@ def _plain(value: Any, keeps_files: bool) -> Any:
         return [_plain(one, keeps_files) for one in value]
     if isinstance(value, bytes | bytearray | memoryview):
         return _text(bytes(value))
-    if isinstance(value, PurePath):
-        return str(value)
     if is_item(value):
         return plain_item(value, keeps_files=keeps_files)
-    return value
+    if isinstance(value, _ENCODED) or type(value).__str__ is object.__str__:
+        return value
+    return str(value)
 
 
 def _key(key: Any) -> str:

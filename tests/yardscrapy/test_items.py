@@ -6,8 +6,10 @@ import dataclasses
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import scrapy
@@ -44,6 +46,8 @@ def test_values_that_are_no_json() -> None:
         "bytes": "é".encode(),
         "binary": b"\xff\xfe",
         "path": Path("a/b"),
+        "address": ip_address("127.0.0.1"),
+        "id": UUID(int=1),
         "set": {1},
         "tuple": (1, b"x"),
         "_type": "Kept",
@@ -56,6 +60,8 @@ def test_values_that_are_no_json() -> None:
         "bytes": "é",
         "binary": "//4=",
         "path": "a/b",
+        "address": "127.0.0.1",
+        "id": "00000000-0000-0000-0000-000000000001",
         "set": [1],
         "tuple": [1, "x"],
         "_type": "Kept",

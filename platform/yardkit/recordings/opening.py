@@ -37,8 +37,13 @@ def _is_archive(path: Path) -> bool:
 def _open(path: Path) -> Archive:
     if path.name.endswith(_HAR):
         return HarFile(path)
-    from yardkit.recordings.warc import WarcFile
-
+    try:
+        from yardkit.recordings.warc import WarcFile
+    except ModuleNotFoundError as error:
+        raise RecordingError(
+            f"{path}: WARC files need {error.name}, which is not installed; "
+            "install the SDK as yardspider[local]"
+        ) from error
     return WarcFile(path)
 
 
