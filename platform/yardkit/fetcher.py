@@ -36,6 +36,7 @@ from yardkit.protocol import (
     header_texts,
 )
 from yardkit.tls import server_verification
+from yardkit.wire_headers import sendable_headers
 from yardkit.wire_url import WireCookieJar, WireRequest, WireResponse, as_written
 
 # Short: in a broad crawl every site keeps a socket open for this time.
@@ -125,7 +126,7 @@ class Fetcher:
             async with session.request(
                 request.method,
                 as_written(request.url),
-                headers=_sendable_headers(request.headers),
+                headers=sendable_headers(request.headers),
                 data=request.body or None,
                 allow_redirects=self.settings.follow_redirects,
                 max_redirects=self._max_redirects,
@@ -309,18 +310,6 @@ def _raise_refusal(via: Via, raw: Sequence[tuple[bytes, bytes]]) -> None:
     refusal = via.refusal_in(header_texts(raw))
     if refusal is not None:
         raise FetchRefused(*refusal)
-
-
-def _sendable_headers(
-    headers: Mapping[str, str] | HeaderPairs,
-) -> Mapping[str, str] | list[tuple[str, str]]:
-    """Return headers as aiohttp takes them. Raises ``ValueError`` for bytes that are no UTF-8."""
-    if isinstance(headers, Mapping):
-        return headers
-    try:
-        return [(name.decode("ascii"), value.decode()) for name, value in headers]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"bad header: {error.object[:40]!r} is no UTF-8") from error
 
 
 def _proxy_url(text: str) -> URL:

@@ -81,12 +81,33 @@ async def test_exact_headers_are_sent_in_order_with_repeated_names_and_nothing_e
     ]
 
 
-async def test_headers_that_are_no_utf8_are_refused_by_name(site: WebServer, make: Make) -> None:
+@pytest.mark.covers("SC.2")
+async def test_header_values_that_are_no_utf8_are_sent_as_they_are(
+    recorder: HeadRecorder, make: Make
+) -> None:
+    values = [b"caf\xe9", b"\xed\xa0\x80 \xff", "é".encode()]
     fetched = await make().fetch(
-        DownloadRequest(url=site.url("/"), headers=[(b"X-Name", b"caf\xe9")])
+        DownloadRequest(
+            url=f"http://127.0.0.1:{recorder.port}/",
+            method="POST",
+            headers=[(b"X-Name", value) for value in values],
+            body=b"\xe9",
+        )
     )
-    assert fetched.failure == FailureKind.BAD_REQUEST
-    assert "no UTF-8" in fetched.error
+    assert fetched.failure == FailureKind.NONE, fetched.error
+    sent = [line for line in recorder.head.split(b"\r\n") if line.startswith(b"X-Name")]
+    assert sent == [b"X-Name: " + value for value in values]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(b"X-Name", b"\xe9\r\nX-Other: 1"), (b"X-Name", b"\xe9\0"), (b"X-\xe9", b"1")],
+)
+async def test_bytes_that_are_no_header_are_refused(
+    site: WebServer, make: Make, name: bytes, value: bytes
+) -> None:
+    request = DownloadRequest(url=site.url("/"), headers=[(name, value)])
+    assert (await make().fetch(request)).failure == FailureKind.BAD_REQUEST
     assert not site.seen
 
 

@@ -106,8 +106,10 @@ def test_nothing_is_added_to_the_headers_of_the_project(
     names = {name for name, _ in sent}
     assert names == {
         *("Accept", "Accept-Language", "Accept-Encoding", "User-Agent", "Content-Length"),
-        *("X-Twice", "Content-Type"),
+        *("X-Twice", "X-Latin", "Content-Type"),
     }
+    # The site reads its headers as Latin-1.
+    assert ("X-Latin", "caf\xe9") in sent
     assert [value for name, value in sent if name == "X-Twice"] == ["1", "2"]
     assert ("User-Agent", "shop-bot/1.0") in sent
 

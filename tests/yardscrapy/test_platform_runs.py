@@ -83,6 +83,30 @@ def test_items_equal_those_of_plain_scrapy(
     assert reported.last.stats["finish_reason"] == "finished"
 
 
+@pytest.mark.covers("SC.1")
+def test_a_crawl_without_a_reactor_runs_and_ends_at_a_signal(
+    platform: ScrapyPlatform, watcher: Watcher, python: str, tmp_path: Path, site: MarketSite
+) -> None:
+    if version_of(python) < (2, 15):
+        pytest.skip("Scrapy needs a reactor before 2.15")
+    words = ["-a", f"site={site.url}", "-s", "TWISTED_REACTOR_ENABLED=0"]
+    plain = plain_items(python, tmp_path, "new", *words)
+    with started(platform, tmp_path / "run", python, "new", *words) as run:
+        status, left, log = run.end()
+    assert (status, left["state"]) == (0, "exited"), log
+    reported = watcher.of(run.run)
+    assert_same(plain, reported, final=reported.last)
+    site.asked.clear()
+    with started(platform, tmp_path / "stopped", python, "slow", *words, "-a", "pages=2000") as run:
+        until = time.monotonic() + 40
+        while site.asked.total() < 5 and time.monotonic() < until:
+            time.sleep(0.05)
+        run.process.send_signal(signal.SIGTERM)
+        status, left, log = run.end(15.0)
+    assert (status, left["state"], left["reason"]) == (143, "stopped", "SIGTERM"), log
+    assert_accounted(watcher.of(run.run).last)
+
+
 @pytest.mark.covers("SC.1", "SC.6", "OB.3")
 def test_each_request_and_item_has_one_outcome(
     platform: ScrapyPlatform, watcher: Watcher, python: str, tmp_path: Path, site: MarketSite

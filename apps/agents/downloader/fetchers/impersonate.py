@@ -117,14 +117,14 @@ class ImpersonatingFetcher:
         except Exception as error:  # noqa: BLE001 - curl_cffi reads headers that servers make up
             kind = FailureKind.BAD_CONTENT
             return failure(request.url, kind, _shortened(error), _since(started))
-        headers = [(name, value or "") for name, value in response.headers.multi_items()]
-        refusal = via.refusal_in(headers) if via is not None else None
+        headers = [(name, value or b"") for name, value in response.headers.raw]
+        refusal = via.refusal_in(header_texts(headers)) if via is not None else None
         if refusal is not None:
             return failure(request.url, *refusal, _since(started))
         return Fetched(
             response.url if response.redirect_count else request.url,
             response.status_code,
-            header_pairs(headers),
+            headers,
             body.bytes(),
             FailureKind.NONE,
             "",

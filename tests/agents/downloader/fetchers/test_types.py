@@ -215,6 +215,22 @@ async def test_what_explodes_is_cut(
 
 
 @of_every_type
+async def test_header_values_that_are_no_utf8(kind: str, site: WebServer, opener: Opener) -> None:
+    answer = page(b"<p>x</p>", headers=HTML | {"X-Latin": "LATIN"})
+    site.answers["/latin"] = answer.replace(b"LATIN", b"caf\xe9")
+    answered = await get(opener(kind), site.url("/latin"))
+    # A browser gives texts.
+    latin = "café".encode() if kind == "browser" else b"caf\xe9"
+    assert (b"X-Latin", latin) in [(name.title(), value) for name, value in answered.raw_headers]
+    asked = await get(opener(kind), site.url("/"), headers=[(b"X-A", b"caf\xe9")])
+    if kind == "http":
+        assert site.seen[-1].headers["x-a"] == "caf\xe9"
+    else:
+        assert asked.failure == FailureKind.BAD_REQUEST
+        assert "'X-A': no UTF-8" in asked.error
+
+
+@of_every_type
 async def test_an_encoding_that_is_broken(kind: str, site: WebServer, opener: Opener) -> None:
     site.answers["/z"] = page(b"plain text", headers=HTML | {"Content-Encoding": "gzip"})
     assert (await get(opener(kind), site.url("/z"))).failure == FailureKind.BAD_CONTENT

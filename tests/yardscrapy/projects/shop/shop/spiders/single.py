@@ -35,7 +35,11 @@ class Posts(OfSite):
     name = "posts"
 
     def first(self) -> Iterator[scrapy.Request]:
-        headers = {"X-Twice": ["1", "2"], "Content-Type": "application/x-www-form-urlencoded"}
+        headers = {
+            "X-Twice": ["1", "2"],
+            "X-Latin": b"caf\xe9",
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
         yield scrapy.Request(f"{self.site}/headers", method="POST", body="a=b", headers=headers)
 
     def parse(self, response: Response) -> Any:

@@ -1,0 +1,1 @@
+"""A project with the handlers of scrapy-playwright and scrapy-impersonate."""
