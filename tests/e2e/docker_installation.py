@@ -21,13 +21,12 @@ TAG = "stable/book-shop/1.0.0"
 
 @contextmanager
 def docker_installation(
-    folder: Path, *, redis_url: str, engine: docker.DockerClient
+    folder: Path, *, redis_url: str, engine: docker.DockerClient, **settings: str
 ) -> Iterator[Installation]:
     """PostgreSQL, RabbitMQ, Redis, and containers in the machine's own network."""
     with lend_servers(redis_url) as stores, ExitStack() as stack:
-        installation = Installation(
-            folder, stores, RUNNER_URL="docker://", RUN_NETWORK="host", BUILD_NETWORK="none"
-        )
+        settings |= {"RUNNER_URL": "docker://", "RUN_NETWORK": "host", "BUILD_NETWORK": "none"}
+        installation = Installation(folder, stores, **settings)
         stack.callback(_remove_containers, engine, installation)
         with installation:
             installation.start()
@@ -71,7 +70,7 @@ def make_project(
         git_url=repository.url,
         git_username=git_server.username,
         git_password=git_server.password,
-        build_arguments={"BASE_IMAGE": base_image},
+        build_arguments={"BASE_IMAGE": base_image} if base_image else {},
         allowed_networks=["127.0.0.0/8"],
     )
     assert "git_password" not in project, project
