@@ -61,7 +61,8 @@ def _plain(value: Any, keeps_files: bool) -> Any:
         return _text(bytes(value))
     if is_item(value):
         return plain_item(value, keeps_files=keeps_files)
-    if isinstance(value, _ENCODED) or type(value).__str__ is object.__str__:
+    kind: Any = type(value)
+    if isinstance(value, _ENCODED) or kind.__str__ is object.__str__:
         return value
     return str(value)
 
