@@ -101,6 +101,11 @@ class Dataset(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def limit(self, name: str) -> int | None:
+        """Return a limit of the retention: the dataset's own, else the project's."""
+        own: int | None = getattr(self, name)
+        return getattr(self.project, name) if own is None else own
+
 
 class DatasetRun(models.Model):
     """Accounting and statistics of one run in its dataset.

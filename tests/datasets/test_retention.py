@@ -78,6 +78,35 @@ def test_what_is_past_its_retention_goes_but_for_pinned_runs(
     assert len(list(objects.glob("**/table/data/**/*.parquet"))) == len(kept)
 
 
+@pytest.mark.parametrize(
+    ("of_project", "own", "deleted"),
+    [
+        ({"keep_runs": 1}, {}, 2),
+        ({"keep_days": 1}, {}, 2),
+        ({"keep_bytes": 1}, {}, 3),
+        # The dataset's own limit wins, also if it is larger.
+        ({"keep_runs": 1}, {"keep_runs": 2}, 1),
+        ({"keep_runs": 1}, {"keep_runs": 9}, 0),
+        ({"keep_days": 1}, {"keep_days": 900}, 0),
+        # Limits are inherited one by one.
+        ({"keep_runs": 1}, {"keep_days": 900}, 2),
+    ],
+)
+def test_a_dataset_inherits_the_limits_that_it_has_not(
+    of_project: dict[str, int], own: dict[str, int], deleted: int, objects: Path
+) -> None:
+    runs = ended_runs(3)
+    DatasetRun.objects.exclude(run_number=runs[-1].pk).update(last_at=NOW - timedelta(days=3))
+    Project.objects.update(**of_project)
+    Dataset.objects.update(**own)
+    retention._last.clear()
+    assert retention.step(now=LATER) is bool(deleted)
+    assert len(left(Dataset.objects.get())) == 3 - deleted
+    gone = DatasetRun.objects.exclude(deleted_at=None)
+    assert [row.deleted_items for row in gone] == [10] * deleted
+    assert AuditRecord.objects.filter(action="datasets.delete_runs").count() == bool(deleted)
+
+
 @pytest.mark.parametrize("point", ["datasets.retention_table", "datasets.retention_manifest"])
 def test_a_deletion_that_breaks_off_is_finished_and_counted_once(point: str, objects: Path) -> None:
     ended_runs(3)

@@ -14,6 +14,7 @@ from apps.datasets.engine.schemas import inferred_schema
 from apps.datasets.models import Dataset, DatasetRun
 from apps.datasets.pages.settings import EXAMPLES, example
 from apps.jobs.models import Run
+from apps.projects.models import Project
 from tests.access.factories import enter, make_user
 from tests.datasets.factories import make_items, store
 from tests.jobs.factories import make_run
@@ -48,6 +49,7 @@ def browser(run: Run, role: Role) -> Any:
 @pytest.mark.covers("DS.9", "DS.11")
 def test_an_editor_changes_everything_at_once(run: Run, dataset: Dataset) -> None:
     client = browser(run, Role.EDITOR)
+    Project.objects.update(keep_runs=7)
     answer = client.post(f"/data/{dataset.pk}/settings", VALUES)
     assert answer.status_code == 302
     dataset.refresh_from_db()
@@ -58,6 +60,7 @@ def test_an_editor_changes_everything_at_once(run: Run, dataset: Dataset) -> Non
     assert entry.after["keep_days"] == 30
     text = client.get(f"/data/{dataset.pk}/settings").content.decode()
     assert "url, sku" in text
+    assert 'placeholder="7"' in text
     # Saved again without a change, nothing is recorded.
     client.post(f"/data/{dataset.pk}/settings", VALUES)
     assert AuditRecord.objects.filter(action="datasets.change").count() == 1

@@ -42,6 +42,9 @@ FORM: dict[str, Any] = {
     "registry_repository": "",
     "registry_username": "",
     "registry_password": "",
+    "keep_days": "90",
+    "keep_runs": "",
+    "keep_bytes": "3",
     "memberships-TOTAL_FORMS": 0,
     "memberships-INITIAL_FORMS": 0,
 }
@@ -76,6 +79,7 @@ def test_a_project_is_added_with_its_git_settings_and_a_secret() -> None:
     assert project.git_password == "git pass word"
     assert project.build_arguments == {"PYTHON": "3.12", "EMPTY": "", "URL": "https://x/?a=b"}
     assert (project.max_image_bytes, project.build_script) == (100 * 1024**2, "FROM scratch\n")
+    assert (project.keep_days, project.keep_runs, project.keep_bytes) == (90, None, 3 * 1024**2)
     assert project.webhook_secret.startswith("whsec_")
     shown = text_of(client.get(page(Project, "change", project.pk)))
     assert "git pass word" not in shown
@@ -94,11 +98,12 @@ def test_a_project_is_added_with_its_git_settings_and_a_secret() -> None:
 
 
 def test_a_size_that_rest_set_to_the_byte_stays() -> None:
-    project = make_git_project(slug="news", name="News", max_image_bytes=100 * 1024**2 + 7)
+    sizes = {"max_image_bytes": 100 * 1024**2 + 7, "keep_bytes": 3 * 1024**2 + 5}
+    project = make_git_project(slug="news", name="News", **sizes)
     client = enter(make_superuser())
     assert client.post(page(Project, "change", project.pk), FORM).status_code == 302
     project.refresh_from_db()
-    assert project.max_image_bytes == 100 * 1024**2 + 7
+    assert {name: getattr(project, name) for name in sizes} == sizes
 
 
 @pytest.mark.slow("6 s")

@@ -51,6 +51,9 @@ def test_a_project_with_everything() -> None:
         "registry_url": "https://registry.example.com:5000",
         "registry_repository": "team/spiders",
         "registry_username": "robot",
+        "keep_days": 90,
+        "keep_runs": 10,
+        "keep_bytes": 5 * 1024**3,
     }
     made = api.post("projects", {**plain, **SECRETS})
     assert made.status_code == 201, made.content
@@ -100,6 +103,9 @@ def test_a_project_with_everything() -> None:
         ("build_timeout_seconds", 9),
         ("build_timeout_seconds", 6 * 3600 + 1),
         ("max_image_bytes", 1),
+        ("keep_days", 0),
+        ("keep_runs", 0),
+        ("keep_bytes", 0),
         ("registry_url", "registry.example.com"),
         ("registry_url", "https://registry.example.com/v2/"),
         ("registry_url", "http://127.0.0.1:5000"),

@@ -126,6 +126,10 @@ def test_datasets(entered: Crawlyard, run: Run) -> None:
     assert found["items"] == 25
     assert str(run.pk) in entered("datasets", "runs", "prices").out
     assert entered("datasets", "show", "nosuch").code == 4
+    changed = entered("datasets", "retention", "prices", "--days", 30, "--bytes", 1, "-o", "json")
+    assert json.loads(changed.out) == {"keep_days": 30, "keep_runs": None, "keep_bytes": 1}
+    shown = entered("datasets", "retention", "prices", "--bytes", 0, "-o", "json")
+    assert json.loads(shown.out) == {"keep_days": 30, "keep_runs": None, "keep_bytes": None}
     assert entered("datasets", "delete-run", "prices", run.pk).code == 0
     assert DatasetRun.objects.get().deleted_at is not None
     assert entered("datasets", "delete-run", "prices", run.pk + 1).code == 4

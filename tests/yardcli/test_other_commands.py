@@ -33,6 +33,8 @@ def test_projects_and_builds(entered: Crawlyard, project: Project) -> None:
     for name in ("news", "The news", project.pk):
         assert json.loads(entered("projects", "show", name, "-o", "json").out)["id"] == project.pk
     assert entered("projects", "show", "olds").code == 4
+    limits = entered("projects", "retention", "news", "--days", 90, "--runs", 5, "-o", "json")
+    assert json.loads(limits.out) == {"keep_days": 90, "keep_runs": 5, "keep_bytes": None}
     build = make_build(project=project, state="failed", ended_at=project.created_at)
     store_texts(f"build:{build.pk}", "step 1")
     assert "step 1" in entered("builds", "logs", build.pk).out

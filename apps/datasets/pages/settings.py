@@ -25,6 +25,7 @@ from apps.datasets.errors import SettingsRefused
 from apps.datasets.models import Dataset
 from apps.datasets.services.changes import change_dataset
 from apps.jobs.arguments import parse_json
+from apps.projects.models import Project
 
 _BIGGEST: Final = 2**31 - 1
 _MEBIBYTE: Final = 1024 * 1024
@@ -158,8 +159,10 @@ def settings_page(request: HttpRequest, pk: int) -> HttpResponse:
         if form.is_valid() and _saved(form, dataset, request.user):
             messages.success(request, gettext("Settings saved. They apply to new items and runs."))
             return HttpResponseRedirect(request.path)
-    for field in form.fields.values():
+    inherited = _limits(dataset.project)
+    for name, field in form.fields.items():
         field.disabled = not may_edit
+        field.widget.attrs |= {"placeholder": inherited[name]} if inherited.get(name) else {}
     runs = dataset.runs.filter(stored__gt=0).order_by("-run_number")[:_RUNS]
     inferred = inferred_schema((run.stored, run.fields) for run in runs)
     context = admin.site.each_context(request)
@@ -175,13 +178,19 @@ def settings_page(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _initial(dataset: Dataset) -> dict[str, Any]:
-    size = dataset.keep_bytes
     return {
         "key_fields": ", ".join(dataset.key_fields),
         "item_schema": dataset.item_schema,
         "checks": dataset.checks,
-        "keep_days": dataset.keep_days,
-        "keep_runs": dataset.keep_runs,
+        **_limits(dataset),
+    }
+
+
+def _limits(owner: Dataset | Project) -> dict[str, Any]:
+    size = owner.keep_bytes
+    return {
+        "keep_days": owner.keep_days,
+        "keep_runs": owner.keep_runs,
         # Rounded up: the form must not make the limit smaller.
         "keep_megabytes": None if size is None else -(-size // _MEBIBYTE),
     }

@@ -57,7 +57,8 @@ def step(*, now: datetime) -> bool:
     if _is_due("retention", LOOK, now):
         datasets |= _limited()
         delete_without_job(now=now)
-    deleted = sum(apply(dataset=dataset, now=now) for dataset in datasets) > 0
+    found = datasets.select_related("project")
+    deleted = sum(apply(dataset=dataset, now=now) for dataset in found) > 0
     if _is_due("sweep", SWEEP, now):
         deleted = bool(sweep(now=now)) or deleted
     return deleted
@@ -74,8 +75,9 @@ def _is_due(name: str, interval: timedelta, now: datetime) -> bool:
 def _limited() -> QuerySet[Dataset]:
     if settings.DATA_DAYS:
         return Dataset.objects.all()
-    unlimited = Q(keep_days=None, keep_runs=None, keep_bytes=None, kind=Kind.ITEMS)
-    return Dataset.objects.exclude(unlimited)
+    limits = ("keep_days", "keep_runs", "keep_bytes")
+    names = [*limits, *(f"project__{name}" for name in limits)]
+    return Dataset.objects.exclude(**dict.fromkeys(names), kind=Kind.ITEMS)
 
 
 def _decided() -> QuerySet[DatasetRun]:
@@ -109,7 +111,7 @@ def apply(*, dataset: Dataset, now: datetime) -> int:
 
 
 def _oldest(dataset: Dataset, now: datetime) -> datetime | None:
-    days = dataset.keep_days or settings.DATA_DAYS
+    days = dataset.limit("keep_days") or settings.DATA_DAYS
     return now - timedelta(days=days) if days else None
 
 
@@ -132,12 +134,13 @@ def expired_runs(dataset: Dataset, now: datetime) -> Iterator[DatasetRun]:
         .annotate(size=Sum("size"))
     )
     oldest = _oldest(dataset, now)
+    most_runs, most_bytes = dataset.limit("keep_runs"), dataset.limit("keep_bytes")
     size = 0
     for number, row in enumerate(rows, 1):
         size += row.bytes + files.get(row.run_number, 0)
         is_late = oldest is not None and (row.last_at or row.settled_at or now) < oldest
-        is_many = dataset.keep_runs is not None and number > dataset.keep_runs
-        is_large = dataset.keep_bytes is not None and size > dataset.keep_bytes
+        is_many = most_runs is not None and number > most_runs
+        is_large = most_bytes is not None and size > most_bytes
         if (is_late or is_many or is_large) and not row.pinned:
             yield row
 
@@ -170,12 +173,12 @@ def expired_days(dataset: Dataset, now: datetime) -> list[date]:
     # Segments are moved into the table within minutes.
     files = DataFile.objects.filter(dataset=dataset, run_number=0, level=Level.TABLE)
     rows = files.order_by("-day").values_list("day").annotate(size=Sum("bytes"))
-    oldest = _oldest(dataset, now)
+    oldest, most_bytes = _oldest(dataset, now), dataset.limit("keep_bytes")
     total, found = 0, []
     for place, (day, size) in enumerate(rows):
         total += size
         is_late = oldest is not None and day < oldest.date()
-        is_large = place > 0 and dataset.keep_bytes is not None and total > dataset.keep_bytes
+        is_large = place > 0 and most_bytes is not None and total > most_bytes
         if is_late or is_large:
             found.append(day)
     return found

@@ -141,6 +141,13 @@ class ProjectForm(_ModelForm):
         max_value=100 * 1024,
         help_text=_("A larger one is removed, and the build fails."),
     )
+    keep_bytes = MebibytesField(
+        label=_("Size limit (MiB)"),
+        required=False,
+        min_value=1,
+        max_value=2**31 - 1,
+        help_text=_("Of each dataset; beyond it the oldest data is deleted."),
+    )
 
     class Meta:
         model = Project
@@ -165,6 +172,9 @@ class ProjectForm(_ModelForm):
             "registry_repository",
             "registry_username",
             "registry_password",
+            "keep_days",
+            "keep_runs",
+            "keep_bytes",
         )
         help_texts: ClassVar = {
             "webhook_secret": _(
@@ -187,6 +197,13 @@ class ProjectForm(_ModelForm):
 
     def clean_max_image_bytes(self) -> Any:
         """Keep the stored bytes if the value in MiB was not changed."""
-        if "max_image_bytes" not in self.changed_data and self.instance.pk:
-            return self.instance.max_image_bytes
-        return self.cleaned_data["max_image_bytes"]
+        return self._unrounded("max_image_bytes")
+
+    def clean_keep_bytes(self) -> Any:
+        """Keep the stored bytes if the value in MiB was not changed."""
+        return self._unrounded("keep_bytes")
+
+    def _unrounded(self, name: str) -> Any:
+        if name not in self.changed_data and self.instance.pk:
+            return getattr(self.instance, name)
+        return self.cleaned_data[name]

@@ -118,6 +118,17 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
                 ),
             },
         ),
+        (
+            _("Data"),
+            {
+                "classes": ["tab"],
+                "description": _(
+                    "Retention of the items of each job, request group and source that has no"
+                    " retention of its own. Pinned runs stay."
+                ),
+                "fields": ("keep_days", "keep_runs", "keep_bytes"),
+            },
+        ),
     )
 
     class Media:

@@ -67,6 +67,9 @@ class ProjectSerializer(KnownFields, serializers.ModelSerializer[Project]):
             "registry_username",
             "registry_password",
             "registry_password_set",
+            "keep_days",
+            "keep_runs",
+            "keep_bytes",
             "created_at",
             "updated_at",
         )

@@ -167,7 +167,36 @@ class BuildOptions(models.Model):
         abstract = True
 
 
-class Project(Restorable, GitOptions, BuildOptions):
+class RetentionOptions(models.Model):
+    """Project fields for the retention of data; a dataset's own settings take precedence."""
+
+    keep_days = models.PositiveIntegerField(
+        _("days"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_("Older data is deleted. Empty: the setting DATA_DAYS."),
+    )
+    keep_runs = models.PositiveIntegerField(
+        _("runs"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_("Beyond it the oldest runs of each dataset are deleted."),
+    )
+    keep_bytes = models.PositiveBigIntegerField(
+        _("size limit"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_("Bytes of each dataset; beyond it the oldest data is deleted."),
+    )
+
+    class Meta:
+        abstract = True
+
+
+class Project(Restorable, GitOptions, BuildOptions, RetentionOptions):
     """Crawling project with its own members, code and images."""
 
     name = models.CharField(_("name"), max_length=100)

@@ -18,6 +18,7 @@ from yardcli.context import (
     one_shown,
     rows_shown,
 )
+from yardcli.groups.projects import Days, Runs, Size, show_retention
 from yardcli.lookup import find_dataset, project_id
 
 commands = group("datasets", "Datasets: the items of jobs, request groups and sources.")
@@ -71,6 +72,20 @@ def runs(
         limit=limit,
         everything=everything,
     )
+
+
+@commands.command()
+def retention(
+    dataset: Dataset,
+    days: Days = None,
+    runs: Runs = None,
+    size: Size = None,
+    project: ProjectOption = None,
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """Show or change the dataset's own retention. What is not set is that of the project."""
+    show_retention("datasets", find_dataset(api(), dataset, project), days, runs, size)
 
 
 @commands.command("delete-run")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,6 +24,11 @@ from yardcli.watch import outcome_of, wait
 
 commands = group("projects", "Projects: git repositories of spiders.")
 Project = Annotated[str, typer.Argument(metavar="PROJECT", help="Slug, name or id.")]
+Days = Annotated[int | None, typer.Option(min=0, help="Older data is deleted; 0: not set.")]
+Runs = Annotated[int | None, typer.Option(min=0, help="Runs of a dataset to keep; 0: not set.")]
+Size = Annotated[
+    int | None, typer.Option("--bytes", min=0, help="Largest size of a dataset; 0: not set.")
+]
 BUILD = ("id", "project", "tag", "state", "step", "reason", "image", "created_at", "ended_at")
 
 
@@ -64,6 +69,30 @@ def sync(project: Project, output: Output = None, profile: Profile = None) -> No
         list_shown(answer, ("id", "name", "tag", "digest"))
     else:
         one_shown(answer)
+
+
+@commands.command()
+def retention(
+    project: Project,
+    days: Days = None,
+    runs: Runs = None,
+    size: Size = None,
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """Show or change the retention of datasets that have none of their own."""
+    show_retention("projects", find_project(api(), project), days, runs, size)
+
+
+def show_retention(
+    rows: str, row: dict[str, Any], days: int | None, runs: int | None, size: int | None
+) -> None:
+    """Change the given limits of a project or dataset, and show all."""
+    given = {"keep_days": days, "keep_runs": runs, "keep_bytes": size}
+    body = {name: value or None for name, value in given.items() if value is not None}
+    if body:
+        row = api().patch(f"{rows}/{row['id']}", body)
+    one_shown({name: row[name] for name in given})
 
 
 @commands.command()
