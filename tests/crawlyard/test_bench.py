@@ -18,7 +18,7 @@ from tests.plugins import markers
 from tools.benches.command import BENCHES
 from tools.charts import figures
 
-pytestmark = [pytest.mark.bench, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(600)]
 LONG = pytest.mark.long("the benches of routing, seeds and heartbeats")
 
 
@@ -29,7 +29,8 @@ def bench(tmp_path: Path) -> Any:
     def run(*arguments: str, **stores: str) -> dict[str, Any]:
         daemons = Daemons(tmp_path, **stores)
         folder = {"CRAWLYARD_BENCH_DATA": str(tmp_path / "bench")}
-        done = daemons.manage("bench", *arguments, "--json", **folder)
+        # Some migrate two databases and start ten processes: slow beside other work.
+        done = daemons.manage("bench", *arguments, "--json", timeout=280, **folder)
         result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return result
 
@@ -175,7 +176,6 @@ def test_a_harvest_is_measured_against_the_time_of_its_requests(bench: Any) -> N
 
 
 @LONG
-@pytest.mark.timeout(400)
 def test_lists_are_asked_for_and_their_rows_stay(bench: Any) -> None:
     # It fails by itself when a list is not answered.
     small = ("--rows", "2000", "--scale", "1", "--calls", "1")
@@ -196,15 +196,15 @@ def test_lists_are_asked_for_and_their_rows_stay(bench: Any) -> None:
 @pytest.mark.covers("DS.4", "DS.5", "DS.6")
 def test_items_all_end_in_the_table_and_are_asked_for(bench: Any) -> None:
     # It fails by itself when an item is missing.
-    result = bench("items", "--items", "1200", "--no-peer")
+    result = bench("items", "--items", "600", "--no-peer")
     ours = result["ours"]
-    assert (ours["items"], ours["files"]) == (1200, 1)
+    assert (ours["items"], ours["files"]) == (600, 1)
     assert result["stored_share"] == round(ours["bytes"] / ours["json_bytes"], 3)
     assert result["items_per_second"] == ours["items_per_second"] > 0
     assert {"first_page", "equality_filter", "contains_rare", "sort"} < set(ours["query_ms"])
     assert set(ours["exports"]) == {"jsonl", "parquet"}
     assert result["export_ratio"] == min(one["ratio"] for one in ours["exports"].values())
-    assert [step["items"] for step in result["growth"]["steps"]] == [120, 1200]
+    assert [step["items"] for step in result["growth"]["steps"]] == [60, 600]
     assert (result["ratio"], result["peer"]) == (None, None)
 
 

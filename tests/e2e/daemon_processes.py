@@ -38,16 +38,16 @@ class Daemons:
         self._began: dict[str, int] = {}
 
     def manage(
-        self, *arguments: str, status: int = 0, **environment: str
+        self, *arguments: str, status: int = 0, timeout: float = 90, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end and check its exit status."""
+        """Run a command to its end and check its exit status. ``timeout`` in seconds."""
         done = subprocess.run(
             [sys.executable, str(ROOT / "manage.py"), *arguments],
             env={**self.environment, **environment},
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=timeout,
             check=False,
         )
         assert done.returncode == status, f"{arguments}: {done.stdout}{done.stderr}"

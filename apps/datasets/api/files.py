@@ -19,11 +19,11 @@ from apps.access.api.base import ApiView
 from apps.access.api.pagination import KeysetPagination, PageQuerySerializer, PageSerializer
 from apps.access.middleware import POLICY_HEADER
 from apps.datasets.api.renderers import AnyContent
+from apps.datasets.api.views import visible_run
 from apps.datasets.errors import ItemsUnavailable
 from apps.datasets.models import StoredFile
 from apps.datasets.queries.files import IMAGE_TYPES, files_of_run
 from apps.datasets.services.files import content
-from apps.jobs.models import Run
 from yardkit.objects import ObjectStoreError
 
 BYTES: Final = "application/octet-stream"
@@ -79,7 +79,7 @@ class RunFilesView(ApiView):
         """Return the complete files, in the order in which they arrived."""
         asked = FileQuerySerializer(data=request.query_params)
         asked.is_valid(raise_exception=True)
-        rows = files_of_run(_visible_run(self, run))
+        rows = files_of_run(visible_run(request, run))
         if "name" in asked.validated_data:
             rows = rows.filter(name=asked.validated_data["name"])
         paginator = KeysetPagination()
@@ -102,39 +102,35 @@ class RunFileView(ApiView):
         """Return the bytes as they were stored. Only images of known types may be shown inline."""
         asked = ContentQuerySerializer(data=request.query_params)
         asked.is_valid(raise_exception=True)
-        row = files_of_run(_visible_run(self, run)).filter(pk=file).first()
+        row = files_of_run(visible_run(request, run)).filter(pk=file).first()
         if row is None:
             raise Http404
-        chunks = content(row)
-        try:
-            # Read first: once the response has started, its status cannot change.
-            first = next(chunks, b"")
-        except ObjectStoreError as error:
-            raise ItemsUnavailable(str(error)) from error
         is_image = row.content_type in IMAGE_TYPES
-        response = StreamingHttpResponse(
-            streamed(first, chunks), content_type=row.content_type if is_image else BYTES
-        )
+        response = streamed(content(row), row.content_type if is_image else BYTES)
         disposition = content_disposition_header(
             not (is_image and asked.validated_data["inline"]), row.name.rpartition("/")[2]
         )
         response.headers["Content-Disposition"] = disposition or "attachment"
         response.headers["Content-Length"] = str(row.size)
-        response.headers["X-Content-Type-Options"] = "nosniff"
         response.headers[POLICY_HEADER] = _POLICY
         # The content of an ID never changes.
         response.headers["Cache-Control"] = "private, max-age=86400, immutable"
         return response
 
 
-def _visible_run(view: ApiView, pk: int) -> Run:
-    run = Run.objects.visible_to(view.person).filter(pk=pk).first()
-    if run is None:
-        raise Http404
-    return run
+def streamed(chunks: Iterator[bytes], content_type: str) -> StreamingHttpResponse:
+    """Return a response of objects. Raises ``ItemsUnavailable`` if the first one is not there."""
+    try:
+        # Read first: once the response has started, its status cannot change.
+        first = next(chunks, b"")
+    except ObjectStoreError as error:
+        raise ItemsUnavailable(str(error)) from error
+    response = StreamingHttpResponse(_asynchronous(first, chunks), content_type=content_type)
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    return response
 
 
-async def streamed(first: bytes, rest: Iterator[bytes]) -> AsyncIterator[bytes]:
+async def _asynchronous(first: bytes, rest: Iterator[bytes]) -> AsyncIterator[bytes]:
     """Yield the content. Asynchronous: the server would buffer a synchronous iterator."""
     chunk: bytes | None = first
     following = sync_to_async(_following)

@@ -22,14 +22,12 @@ from apps.datasets.api.files import streamed
 from apps.datasets.api.renderers import AnyContent
 from apps.datasets.api.serializers import ItemPageSerializer, ItemQuerySerializer
 from apps.datasets.api.views import FORMAT, ItemsBaseView, answered, visible_run
-from apps.datasets.errors import ItemsUnavailable
 from apps.datasets.queries.items import dataset_of_run
 from apps.datasets.queries.kept_pages import page_accounting, warc_chunks, warc_files
 from apps.datasets.services.replays import replay_run
 from apps.datasets.states import Kind
 from apps.jobs.api.serializers import RunSerializer
 from apps.jobs.states import ReplayMissing
-from yardkit.objects import ObjectStoreError
 
 WARC = "application/warc"
 
@@ -92,15 +90,8 @@ class RunPagesWarcView(ApiView):
             files = warc_files(found)
         if not files:
             raise Http404
-        chunks = warc_chunks(files)
-        try:
-            # Read first: once the response has started, its status cannot change.
-            first = next(chunks, b"")
-        except ObjectStoreError as error:
-            raise ItemsUnavailable(str(error)) from error
-        response = StreamingHttpResponse(streamed(first, chunks), content_type=WARC)
+        response = streamed(warc_chunks(files), WARC)
         response.headers["Content-Disposition"] = f'attachment; filename="run-{run}.warc.gz"'
-        response.headers["X-Content-Type-Options"] = "nosniff"
         return response
 
 

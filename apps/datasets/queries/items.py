@@ -8,7 +8,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Q, QuerySet
 
 from apps.datasets.engine.item_types import File
 from apps.datasets.engine.reader import TIMEOUT_SECONDS, ItemReader
@@ -89,11 +89,6 @@ class ItemAccounting:
     def in_flight(self) -> int:
         """Items that the run has yielded and the writer has not stored yet."""
         return max(0, self.yielded - self.stored - self.rejected - self.dropped)
-
-    @property
-    def balanced(self) -> bool:
-        """Whether no more items are stored than were yielded, as far as the run has reported."""
-        return self.yielded >= self.stored + self.rejected + self.dropped
 
     def as_dict(self) -> dict[str, object]:
         """Return the values for REST and pages."""
@@ -214,9 +209,3 @@ def previous_run(dataset: Dataset, run_number: int) -> int | None:
         .values_list("run_number", flat=True)
         .first()
     )
-
-
-def stored_items(run_ids: Iterable[int]) -> dict[int, int]:
-    """Return the number of stored items by run; one query."""
-    rows = DatasetRun.objects.of_items().filter(run_number__in=list(run_ids)).values("run_number")
-    return {row["run_number"]: row["total"] for row in rows.annotate(total=Sum("stored"))}

@@ -167,15 +167,6 @@ def deliver_again(
 
 
 @transaction.atomic
-def skip_to_now(*, delivery: Delivery, actor: User | None) -> Delivery:
-    """Deliver only what is stored from now on."""
-    row = _locked(delivery)
-    row = _move(row, dataset_end(row))
-    record(actor=actor, action="datasets.skip_deliveries", obj=row)
-    return row
-
-
-@transaction.atomic
 def retry_failures(*, delivery: Delivery, actor: User | None) -> int:
     """Have the dead letters delivered again; return how many there are."""
     row = _locked(delivery)

@@ -14,6 +14,7 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from apps.datasets.engine.errors import gettext_noop
+from apps.datasets.engine.filters import quoted
 from apps.datasets.engine.targets.base import BadTarget, TargetUnavailable
 from apps.runtime.engine.postgres_link import link_options
 from yardkit.errors import first_line
@@ -111,22 +112,20 @@ class SqliteDatabase:
 
     def columns(self, table: str) -> dict[str, ColumnType]:
         kinds = {name: kind for kind, name in self._TYPES.items()}
-        rows = self._do(lambda on: on.execute(f"PRAGMA table_info({_quoted(table)})").fetchall())
+        rows = self._do(lambda on: on.execute(f"PRAGMA table_info({quoted(table)})").fetchall())
         return {row[1]: kinds.get(row[2].upper(), ColumnType.TEXT) for row in rows}
 
     def create(self, table: str, columns: dict[str, ColumnType], key: Sequence[str]) -> None:
-        written = ", ".join(
-            f"{_quoted(name)} {self._TYPES[kind]}" for name, kind in columns.items()
-        )
-        keyed = ", ".join(map(_quoted, key))
+        written = ", ".join(f"{quoted(name)} {self._TYPES[kind]}" for name, kind in columns.items())
+        keyed = ", ".join(map(quoted, key))
         statement = (
-            f"CREATE TABLE IF NOT EXISTS {_quoted(table)} ({written}, PRIMARY KEY ({keyed})) "
+            f"CREATE TABLE IF NOT EXISTS {quoted(table)} ({written}, PRIMARY KEY ({keyed})) "
             "WITHOUT ROWID"
         )
         self._do(lambda on: on.execute(statement))
 
     def add(self, table: str, column: str, kind: ColumnType) -> None:
-        statement = f"ALTER TABLE {_quoted(table)} ADD COLUMN {_quoted(column)} {self._TYPES[kind]}"
+        statement = f"ALTER TABLE {quoted(table)} ADD COLUMN {quoted(column)} {self._TYPES[kind]}"
         try:
             self._do(lambda on: on.execute(statement))
         except TableChanged:
@@ -143,16 +142,16 @@ class SqliteDatabase:
         first_delete: Sequence[int] = (),
         newest: Sequence[str] = (),
     ) -> None:
-        name, names = _quoted(table), ", ".join(map(_quoted, columns))
+        name, names = quoted(table), ", ".join(map(quoted, columns))
         places = ", ".join("?" * len(columns))
-        delete = f"DELETE FROM {name} WHERE {_quoted(key[0])} = ?"  # noqa: S608 - names are quoted
+        delete = f"DELETE FROM {name} WHERE {quoted(key[0])} = ?"  # noqa: S608 - names are quoted
         insert = f"INTO {name} ({names}) VALUES ({places})"
         if newest:
-            there = ", ".join(f"{name}.{_quoted(column)}" for column in newest)
-            given = ", ".join(f"excluded.{_quoted(column)}" for column in newest)
-            rest = [_quoted(column) for column in columns if column not in key]
+            there = ", ".join(f"{name}.{quoted(column)}" for column in newest)
+            given = ", ".join(f"excluded.{quoted(column)}" for column in newest)
+            rest = [quoted(column) for column in columns if column not in key]
             insert = (
-                f"INSERT {insert} ON CONFLICT ({', '.join(map(_quoted, key))}) DO UPDATE SET "
+                f"INSERT {insert} ON CONFLICT ({', '.join(map(quoted, key))}) DO UPDATE SET "
                 f"{', '.join(f'{column} = excluded.{column}' for column in rest)} "
                 f"WHERE (({there}) > ({given})) IS NOT TRUE"
             )
@@ -173,8 +172,8 @@ class SqliteDatabase:
         self._do(work)
 
     def find(self, table: str, key: Sequence[str], value: int, limit: int) -> list[dict[str, Any]]:
-        name, order = _quoted(table), ", ".join(map(_quoted, key))
-        statement = f"SELECT * FROM {name} WHERE {_quoted(key[0])} = ? ORDER BY {order} LIMIT ?"  # noqa: S608 - names are quoted
+        name, order = quoted(table), ", ".join(map(quoted, key))
+        statement = f"SELECT * FROM {name} WHERE {quoted(key[0])} = ? ORDER BY {order} LIMIT ?"  # noqa: S608 - names are quoted
 
         def work(on: sqlite3.Connection) -> list[dict[str, Any]]:
             cursor = on.execute(statement, (value, limit))
@@ -358,7 +357,3 @@ class PostgresDatabase:
             )
             self._connection.execute(f"SET statement_timeout = '{_STATEMENT_SECONDS}s'")
         return self._connection
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
