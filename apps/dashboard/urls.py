@@ -7,14 +7,21 @@ from django.urls import path
 
 from apps.dashboard import pages
 from apps.dashboard.navigation import views
+from apps.dashboard.pages import jobs, runs
 
 view = admin.site.admin_view
 
 app_name = "dashboard"
 urlpatterns = [
     path("home/live", view(pages.home_live), name="home-live"),
-    path("runs/<int:pk>", view(pages.run_page), name="run"),
-    path("runs/<int:pk>/live", view(pages.run_live), name="run-live"),
+    path("jobs/<int:pk>", view(jobs.job_page), name="job"),
+    path("jobs/<int:pk>/runs", view(jobs.job_runs), name="job-runs"),
+    path("jobs/<int:pk>/alerts", view(jobs.job_alerts), name="job-alerts"),
+    path("runs/<int:pk>", view(runs.run_page), name="run"),
+    path("runs/<int:pk>/live", view(runs.run_live), name="run-live"),
+    path("runs/<int:pk>/log", view(runs.run_log), name="run-log"),
+    path("runs/<int:pk>/head", view(runs.run_head_live), name="run-head"),
+    path("runs/<int:pk>/settings", view(runs.run_settings), name="run-settings"),
     path("admin/health", view(pages.health), name="health"),
     path("admin/health/live", view(pages.health_live), name="health-live"),
     path("admin/health/runbook", view(pages.runbook), name="runbook"),

@@ -77,7 +77,7 @@ TONES: Final[dict[RunState, str]] = {
 
 
 class RunOutcome(TextChoices):
-    """Outcome of a run, by its state and its failed requests."""
+    """Outcome of a run, by its state, failed requests, exceptions and items."""
 
     SUCCEEDED = "succeeded", _("succeeded")
     FINISHED_WITH_ERRORS = "finished_with_errors", _("finished with errors")
@@ -95,17 +95,30 @@ STATUS_TONES: Final[dict[str, str]] = {
 
 
 def outcome_of(
-    state: str, *, total: int | None, failed: int | None, allowed_percent: float
+    state: str,
+    *,
+    total: int | None,
+    failed: int | None,
+    allowed_percent: float,
+    exceptions: int | None = None,
+    allowed_exceptions: int | None = None,
+    items: int | None = None,
+    least_items: int | None = None,
 ) -> RunOutcome | None:
     """Return the outcome of a run in ``state``; None while the run is active.
 
-    ``total`` and ``failed`` are the numbers of its requests, None if not reported.
+    ``total`` and ``failed`` are the numbers of its requests, ``exceptions`` and ``items`` those of
+    its spider: None if not reported. A limit of None is not checked.
     """
     if state not in FINAL:
         return None
     if state != S.EXITED:
         return RunOutcome(state)
-    if failed and 100 * failed > allowed_percent * max(total or 0, failed):
+    if (
+        (failed and 100 * failed > allowed_percent * max(total or 0, failed))
+        or (allowed_exceptions is not None and (exceptions or 0) > allowed_exceptions)
+        or (least_items is not None and items is not None and items < least_items)
+    ):
         return RunOutcome.FINISHED_WITH_ERRORS
     return RunOutcome.SUCCEEDED
 

@@ -10,5 +10,5 @@ class QueuestatsConfig(AppConfig):
     verbose_name = _("Queue statistics")
 
     def ready(self) -> None:
-        """Register the metrics of this app."""
-        from apps.queuestats import gauges  # noqa: F401
+        """Register the metrics and signal handlers of this app."""
+        from apps.queuestats import gauges, receivers  # noqa: F401

@@ -14,6 +14,7 @@ from apps.jobs.models import Job, Run
 from apps.projects.models import Project
 from apps.queuestats.querysets import (
     FailedRequestQuerySet,
+    JobDayQuerySet,
     QueueStateQuerySet,
     RunStatsQuerySet,
     SeriesQuerySet,
@@ -96,6 +97,40 @@ class JobCounter(models.Model):
 
     def __str__(self) -> str:
         return f"job:{self.job_id}"
+
+
+class JobDay(models.Model):
+    """Figures of one job on one day in UTC, without runs on kept pages.
+
+    Requests, items and bytes count on the day on which they are reported, runs on that of their
+    end, with the outcome that they have then.
+    """
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, db_index=False, related_name="+")
+    day = models.DateField(_("day"))
+    success = models.BigIntegerField(_("success"), default=0)
+    failed = models.BigIntegerField(_("failed"), default=0)
+    pages = models.BigIntegerField(_("pages"), default=0)
+    items = models.BigIntegerField(_("items"), default=0)
+    bytes_received = models.BigIntegerField(_("bytes"), default=0)
+    runs_succeeded = models.BigIntegerField(default=0)
+    runs_with_errors = models.BigIntegerField(default=0)
+    runs_failed = models.BigIntegerField(default=0)
+    runs_cancelled = models.BigIntegerField(default=0)
+    run_seconds = models.BigIntegerField(default=0)
+
+    objects = JobDayQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("day of a job")
+        verbose_name_plural = _("days of jobs")
+        constraints = [
+            models.UniqueConstraint(fields=["job", "day"], name="queuestats_one_per_job_and_day")
+        ]
+        indexes = [models.Index(fields=["day"], name="queuestats_days")]
+
+    def __str__(self) -> str:
+        return f"job:{self.job_id} {self.day}"
 
 
 class CenterCounter(models.Model):

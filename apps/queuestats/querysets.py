@@ -20,6 +20,13 @@ class FailedRequestQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     project_path = "project"
 
 
+class JobDayQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+    """Daily figures of jobs, filtered by the projects of the jobs."""
+
+    project_path = "job__project"
+    hidden_with = ("job",)
+
+
 class SeriesQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     """Series, filtered by their project."""
 

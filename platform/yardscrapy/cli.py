@@ -199,7 +199,7 @@ def _process(settings: Settings) -> Any:
 def _finish(session: Session, crawl: _Crawl, run_dir: Path | None, seconds: float) -> int:
     """Send what is left, write ``exit.json``; return the exit status."""
     from yardscrapy import extension
-    from yardscrapy.outcome import judge
+    from yardscrapy.outcome import exceptions_in, judge
     from yardscrapy.report import stats_json
 
     client, control, problem = session.client, extension.control_of_run, crawl.problem
@@ -219,7 +219,8 @@ def _finish(session: Session, crawl: _Crawl, run_dir: Path | None, seconds: floa
     state, reason = judge(stats, counts, finish=finish, problem=problem, stop_reason=stop_reason)
     if run_dir is not None:
         content = exit_content(state, reason, counts, seconds)
-        write_exit(run_dir, {**content, "scrapy": stats_json(stats)})
+        content |= {"exceptions": exceptions_in(stats), "scrapy": stats_json(stats)}
+        write_exit(run_dir, content)
     log.info(
         "ended after %.1f s: %s%s; %d requests succeeded, %d failed; %d items",
         seconds,

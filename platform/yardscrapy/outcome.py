@@ -44,16 +44,16 @@ def judge(
     if accounting.total and not accounting.success and accounting.first_failures:
         first = accounting.first_failures[0]
         return "failed", f"no request succeeded: {first.reason} ({first.url})"
-    exceptions = stats.get("spider_exceptions/count") or _exceptions(stats)
+    exceptions = exceptions_in(stats)
     if exceptions and not accounting.success:
         return "failed", f"{exceptions} exceptions in the spider and no successful request"
     # A reason of the project's own, or of CloseSpider.
     return "exited", "" if finish == "finished" else finish
 
 
-def _exceptions(stats: Mapping[str, Any]) -> int:
-    """Return the number of exceptions: before 2.13 Scrapy counts them by class only."""
-    return sum(
+def exceptions_in(stats: Mapping[str, Any]) -> int:
+    """Return the number of the spider's exceptions: before 2.13 Scrapy counts them by class only."""
+    return stats.get("spider_exceptions/count") or sum(
         value
         for name, value in stats.items()
         if name.startswith("spider_exceptions/") and isinstance(value, int)

@@ -61,6 +61,7 @@ class CrawlAccounting:
     are not accepted are ``duplicates``, which are in no equation.
 
     ``unanswered``: failed requests that had no answer from center or agents after all retries.
+    ``exceptions``: of callbacks; their requests are failed ones.
     ``dropped``: items that were given up before they were sent, by reason.
     ``stats``: statistics of another framework, by name.
     ``coverage``: in how many items each field had a value. ``notes``: failures that are not
@@ -81,6 +82,7 @@ class CrawlAccounting:
         self.duplicates = 0
         self.filtered = 0
         self.unanswered = 0
+        self.exceptions = 0
         self.pages = 0
         self.items = 0
         self.bytes_received = 0

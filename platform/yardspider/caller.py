@@ -153,6 +153,7 @@ class Caller:
     def _callback_failed(self, callback: Any, error: BaseException, response: Response) -> None:
         reason = describe_error(f"callback {callback_name(callback)}", error, callback)
         log.error("%s for %s", reason, response.request.url)
+        self._accounting.exceptions += 1
         self._accounting.fail(response.request.url, response.status, reason)
         elapsed_ms = response.elapsed * 1000
         self.request_failed(

@@ -145,6 +145,7 @@ def exit_content(
         "state": state,
         "reason": reason,
         **accounting.counts(),
+        "exceptions": accounting.exceptions,
         "left": accounting.left,
         "dropped": dict(accounting.dropped),
         "agents": dict(accounting.agents),

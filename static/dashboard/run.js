@@ -39,6 +39,10 @@
   function write(figures) {
     const named = Object.entries(figures.center).map(([name, value]) => [`center.${name}`, value]);
     Crawlyard.write(live, { ...figures, ...Object.fromEntries(named) });
+    for (const target of live.querySelectorAll("[data-mean]")) {
+      const ms = figures[target.dataset.mean];
+      if (typeof ms === "number") target.textContent = ms.toFixed(Number(target.dataset.digits || 0)) + " ms";
+    }
     const balanced = {
       requests: figures.requests_balanced,
       attempts: figures.attempts_balanced,

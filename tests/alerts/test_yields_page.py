@@ -30,7 +30,7 @@ def job() -> Job:
 
 def page(job: Job, role: Role = Role.VIEWER) -> str:
     client = enter(make_user(roles={job.project: role}, is_staff=True))
-    answer = client.get(reverse("admin:jobs_job_change", args=[job.pk]))
+    answer = client.get(reverse("dashboard:job-alerts", args=[job.pk]))
     assert answer.status_code == 200
     return str(answer.content.decode())
 

@@ -59,6 +59,8 @@ def form(project: Project, **fields: Any) -> dict[str, Any]:
         "max_redirects": "10",
         "switch_retries": "3",
         "max_failed_percent": "0",
+        "max_exceptions": "",
+        "min_items": "",
         "trial_lost_percent": "0",
         "trial_changed_percent": "100",
         "impersonate": "chrome",
@@ -134,7 +136,7 @@ def test_an_editor_cannot_put_a_job_into_another_project(project: Project) -> No
 def test_the_start_button_starts_and_shows_the_run(project: Project) -> None:
     job = make_job(project=project)
     client = member(project, Role.OPERATOR)
-    page = client.get(f"{LIST}{job.pk}/change/").content.decode()
+    page = client.get(f"/jobs/{job.pk}").content.decode()
     start = reverse("admin:jobs_job_start", args=[job.pk])
     assert f'action="{start}"' in page
     response = client.post(start)
@@ -161,6 +163,7 @@ def test_a_viewer_sees_no_button_and_cannot_start(project: Project) -> None:
     start = reverse("admin:jobs_job_start", args=[job.pk])
     assert start not in client.get(LIST).content.decode()
     assert start not in client.get(f"{LIST}{job.pk}/change/").content.decode()
+    assert start not in client.get(f"/jobs/{job.pk}").content.decode()
     assert client.post(start).status_code == 403
     assert not Run.objects.exists()
 
@@ -185,7 +188,7 @@ def test_a_disabled_job_is_not_started_and_says_why(project: Project) -> None:
     job = make_job(project=project, name="asleep", enabled=False)
     client = member(project, Role.OPERATOR)
     response = client.post(reverse("admin:jobs_job_start", args=[job.pk]))
-    assert response.headers["Location"] == f"{LIST}{job.pk}/change/"
+    assert response.headers["Location"] == f"/jobs/{job.pk}"
     assert said(response) == ["Job asleep is disabled."]
     assert not Run.objects.exists()
 
@@ -195,7 +198,12 @@ def test_a_start_that_is_refused_links_the_active_run(project: Project) -> None:
     active = make_run(job=job, state=RunState.RUNNING)
     client = member(project, Role.OPERATOR)
     page = client.post(reverse("admin:jobs_job_start", args=[job.pk]), follow=True)
-    assert f'href="/runs/{active.pk}">Open run {active.pk}</a>' in page.content.decode()
+    text = page.content.decode()
+    assert f'href="/runs/{active.pk}">Open run {active.pk}</a>' in text
+    assert "Start when it has ended" in text
+    start = reverse("admin:jobs_job_start", args=[job.pk])
+    client.post(start, {"overlap": "queue"})
+    assert Run.objects.get(waits_for=active).job == job
 
 
 def test_the_bulk_action_reports_counts_and_reasons(project: Project) -> None:
@@ -241,6 +249,6 @@ def test_the_list_shows_the_newest_run_in_a_fixed_number_of_queries(
 def test_the_page_of_a_job_lists_its_latest_runs(project: Project) -> None:
     job = make_job(project=project)
     runs = [make_run(job=job, state=RunState.EXITED) for _ in range(12)]
-    page = logged_in(make_superuser()).get(f"{LIST}{job.pk}/change/").content.decode()
+    page = logged_in(make_superuser()).get(f"/jobs/{job.pk}").content.decode()
     assert f"/runs/{runs[-1].pk}" in page
     assert f'"/runs/{runs[0].pk}"' not in page

@@ -86,7 +86,7 @@ def test_of_many_refusals_the_first_are_told_and_the_others_counted() -> None:
 def test_the_page_of_a_job_tells_where_a_run_would_go() -> None:
     make_host("<b>plain</b>", beat_at=timezone.now())
     job = make_job(host_labels={"gpu": "yes"})
-    client, address = Client(), f"/admin/jobs/job/{job.pk}/change/"
+    client, address = Client(), f"/jobs/{job.pk}"
     client.force_login(make_superuser())
     page = client.get(address).content.decode()
     assert "No host would take a run now" in page

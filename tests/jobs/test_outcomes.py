@@ -42,6 +42,36 @@ def test_failed_requests_beyond_the_limit_are_an_outcome_of_their_own(
     assert outcome_of(state, total=total, failed=failed, allowed_percent=allowed) == outcome
 
 
+@pytest.mark.parametrize(
+    ("limits", "outcome"),
+    [
+        ({}, O.SUCCEEDED),
+        ({"exceptions": 3}, O.SUCCEEDED),
+        ({"exceptions": 3, "allowed_exceptions": 3}, O.SUCCEEDED),
+        ({"exceptions": 3, "allowed_exceptions": 2}, O.FINISHED_WITH_ERRORS),
+        ({"items": 0}, O.SUCCEEDED),
+        ({"items": 9, "least_items": 10}, O.FINISHED_WITH_ERRORS),
+        ({"items": 10, "least_items": 10}, O.SUCCEEDED),
+        ({"items": None, "least_items": 10}, O.SUCCEEDED),
+    ],
+)
+@pytest.mark.covers("UX.4")
+def test_exceptions_and_missing_items_beyond_the_limits_are_errors(
+    limits: dict[str, Any], outcome: RunOutcome
+) -> None:
+    allowed = outcome_of(S.EXITED, total=9, failed=0, allowed_percent=0, **limits)
+    assert allowed == outcome
+    assert outcome_of(S.FAILED, total=9, failed=0, allowed_percent=0, **limits) == O.FAILED
+
+
+@pytest.mark.django_db
+def test_a_run_of_failed_requests_needs_no_number_of_items() -> None:
+    job = make_job(min_items=100)
+    whole = make_run(job=job, state=S.EXITED, items=5)
+    assert whole.outcome == O.FINISHED_WITH_ERRORS
+    assert make_run(job=job, state=S.EXITED, items=5, requests_of=whole).outcome == O.SUCCEEDED
+
+
 @pytest.mark.parametrize("count", [-1, True, 1.5, "7", 2**63, None])
 def test_a_count_that_is_none_is_left_out(tmp_path: Path, count: Any) -> None:
     (tmp_path / "exit.json").write_text(json.dumps({"state": "exited", "failed": count}))
@@ -56,12 +86,14 @@ def test_a_run_with_failed_requests_finishes_with_errors(
     (spiders / "fails.py").write_text(
         "import os\n"
         "with open('exit.json', 'w') as file:\n"
-        '    file.write(\'{"state": "exited", "total": 39, "failed": 10}\')\n'
+        '    file.write(\'{"state": "exited", "total": 39, "failed": 10, "items": 7,'
+        ' "exceptions": 2}\')\n'
         "os._exit(0)\n"
     )
     run = start("fails")
     until(runner, run, lambda: not run.is_active)
     assert (run.state, run.requests_total, run.requests_failed) == (S.EXITED, 39, 10)
+    assert (run.items, run.exceptions) == (7, 2)
     assert run.outcome == O.FINISHED_WITH_ERRORS
     run.job.max_failed_percent = 26
     assert run.outcome == O.SUCCEEDED

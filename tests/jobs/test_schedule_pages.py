@@ -59,7 +59,7 @@ def test_a_preview_stores_nothing(api: Api) -> None:
     assert seen.status_code == 200
     # In 2026 and 2032, say, that is a time which the clocks leave out.
     assert len(seen.json()["next_times"]) == 5
-    assert api.post("jobs/schedule/preview", {}).json() == {"next_times": []}
+    assert api.post("jobs/schedule/preview", {}).json() == {"words": "", "next_times": []}
 
 
 @pytest.mark.covers("S1.12")
@@ -131,7 +131,7 @@ def browser() -> Client:
 
 @pytest.mark.slow("2 s")
 def test_the_page_of_a_job_shows_what_comes_and_what_was_missed(browser: Client, job: Job) -> None:
-    text = browser.get(f"/admin/jobs/job/{job.pk}/change/").content.decode()
+    text = browser.get(f"/admin/jobs/job/{job.pk}/schedule").content.decode()
     assert "Next runs" in text
     assert "Missed, skipped and late runs" in text
     assert "a later run replaces it" in text
@@ -189,7 +189,7 @@ def test_times_in_utc_whatever_the_zone_of_the_pages(browser: Client, settings: 
     settings.TIME_ZONE = "America/New_York"
     job = make_job(cron="0 12 * * *", time_zone="Asia/Shanghai")
     sync_schedule(job=job, now=datetime(2026, 1, 1, tzinfo=UTC))
-    text = browser.get(f"/admin/jobs/job/{job.pk}/change/").content.decode()
+    text = browser.get(f"/admin/jobs/job/{job.pk}/schedule").content.decode()
     assert "12:00 CST" in text
     assert " 04:00<" in text
 

@@ -81,7 +81,8 @@ def test_the_stop_button_stops_one_run_and_the_trail_says_so() -> None:
     client = logged_in(make_user(roles={run.job.project: Role.OPERATOR}))
     stop = reverse("admin:jobs_run_stop", args=[run.pk])
     assert stop in client.get(LIST).content.decode()
-    assert stop in client.get(f"{LIST}{run.pk}/change/").content.decode()
+    assert client.get(f"{LIST}{run.pk}/change/").headers["Location"] == f"/runs/{run.pk}"
+    assert stop in client.get(f"/runs/{run.pk}").content.decode()
     assert client.get(stop).status_code == 405
     assert confirm(client, stop).headers["Location"] == f"/runs/{run.pk}"
     run.refresh_from_db()

@@ -66,7 +66,7 @@ def _edited(request: HttpRequest, pk: int) -> Job:
 
 
 def _back(pk: int) -> HttpResponseRedirect:
-    return HttpResponseRedirect(f"{reverse('admin:jobs_job_change', args=[pk])}#yields")
+    return HttpResponseRedirect(f"{reverse('dashboard:job-alerts', args=[pk])}#yields")
 
 
 addresses = [

@@ -90,6 +90,7 @@ class RunView:
     allocation: Allocation | None
     failures: list[FailedRequest]
     failure_count: int
+    previous: Previous | None
 
     @property
     def balanced(self) -> bool:
@@ -99,8 +100,7 @@ class RunView:
     @property
     def allowed(self) -> list[RunAsk]:
         """Commands offered on the page; freeze only after an unanswered command."""
-        unanswered = any(status.standing == "unanswered" for status in self.commands)
-        return [ask for ask in self.run.allowed if ask != RunAsk.FREEZE or unanswered]
+        return _offered(self.run, self.commands)
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -133,7 +133,9 @@ class RunView:
 
 def run_view(run: Run, now: datetime) -> RunView:
     """Return the content of the page of one run."""
-    totals = run_totals([run.owner])[run.owner]
+    other = previous_live_run(run)
+    all_totals = run_totals(r.owner for r in (run, other) if r is not None)
+    totals = all_totals[run.owner]
     failures = FailedRequest.objects.filter(owner=run.owner)
     allocation = newest_allocation(run.owner)
     counted = failures.aggregate(count=Count("pk"))["count"]
@@ -149,7 +151,68 @@ def run_view(run: Run, now: datetime) -> RunView:
         allocation=allocation,
         failures=list(failures[:SHOWN_FAILURES]) if counted else [],
         failure_count=counted,
+        previous=_compared(run, other, all_totals),
     )
+
+
+def run_actions(run: Run, now: datetime) -> list[RunAsk]:
+    """Return the commands offered for a run, as ``RunView.allowed``. One query if it is active."""
+    if not run.is_active:
+        return []
+    return _offered(run, [CommandStatus(c, _standing(c, run, now)) for c in _newest_commands(run)])
+
+
+def _offered(run: Run, commands: Iterable[CommandStatus]) -> list[RunAsk]:
+    unanswered = any(status.standing == "unanswered" for status in commands)
+    return [ask for ask in run.allowed if ask != RunAsk.FREEZE or unanswered]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A figure of a run beside that of the previous run of the job."""
+
+    name: str
+    value: float
+    previous: float
+
+    @property
+    def percent(self) -> float | None:
+        """Change in percent; None if the previous figure is 0."""
+        if not self.previous:
+            return None
+        return 100.0 * (self.value - self.previous) / self.previous
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """The run before another one of its job, and both of their figures."""
+
+    run: Run
+    measures: list[Measure]
+
+
+def previous_live_run(run: Run) -> Run | None:
+    """Return the newest earlier run of the job that has ended and read sites; of a replay its own.
+
+    One query.
+    """
+    if run.replay_of_id is not None:
+        return Run.objects.filter(pk=run.replay_of_id).select_related("job").first()
+    earlier = Run.objects.ended().live().filter(job=run.job_id, pk__lt=run.pk)
+    return earlier.order_by("-id").select_related("job").first()
+
+
+def _compared(run: Run, other: Run | None, totals: dict[str, RunTotals]) -> Previous | None:
+    if other is None:
+        return None
+    mine, theirs = totals[run.owner], totals[other.owner]
+    names = ("items", "total", "failed", "bytes_received")
+    measures = [Measure(name, getattr(mine, name), getattr(theirs, name)) for name in names]
+    if run.started_at and run.ended_at and other.started_at and other.ended_at:
+        seconds = (run.ended_at - run.started_at).total_seconds()
+        before = (other.ended_at - other.started_at).total_seconds()
+        measures.append(Measure("seconds", seconds, before))
+    return Previous(other, measures)
 
 
 def framework_stats(run: Run) -> list[tuple[str, Any]]:

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Any, Final
 
 from django import template
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
 
+from apps.access.services import has_role
+from apps.access.states import Role
 from apps.alerts.models import Incident
 from apps.alerts.services.texts import sentence
 from apps.alerts.states import Severity
+from apps.jobs.models import Job
 from apps.jobs.states import STATUS_TONES
+from apps.queuestats.queries.job_days import Figures
 
 register = template.Library()
+BARS_WIDTH: Final = 200
+BARS_HEIGHT: Final = 36
+_MEASURES: Final = {"mean_seconds": "seconds"}
 _SEVERITY_TONES = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "danger"}
 
 
@@ -27,7 +37,7 @@ def count(value: int | None) -> str:
 
 
 @register.filter
-def size(value: int) -> str:
+def size(value: float) -> str:
     """Format bytes as ``12.3 MB``, in units of 1024."""
     amount = float(value)
     for unit in ("B", "KB", "MB", "GB"):
@@ -63,6 +73,14 @@ def lasting(seconds: float) -> str:
 
 
 @register.filter
+def measured(value: float, name: str) -> str:
+    """Format a figure of a run by its name."""
+    if name == "seconds":
+        return clock(value)
+    return size(value) if name == "bytes_received" else count(int(value))
+
+
+@register.filter
 def ago(moment: datetime | None) -> str:
     """Format a time as relative to now, such as ``5 s ago``."""
     if moment is None:
@@ -89,6 +107,42 @@ def severity_tone(severity: str) -> str:
 def summary(incident: Incident) -> str:
     """Return one sentence about what is wrong."""
     return sentence(incident)
+
+
+@register.inclusion_tag("dashboard/job_head.html", takes_context=True)
+def job_head(context: dict[str, Any], job: Job, tab: str) -> dict[str, Any]:
+    """Return the context of the tabs and buttons of a job's pages."""
+    request = context["request"]
+    return {
+        "request": request,
+        "csrf_token": context.get("csrf_token"),
+        "job": job,
+        "tab": tab,
+        "may_start": has_role(request.user, job.project_id, Role.OPERATOR),
+        "may_clone": has_role(request.user, job.project_id, Role.EDITOR),
+        "preview": f"{reverse('admin:agents_agent_preview')}?job={job.pk}",
+    }
+
+
+@register.inclusion_tag("dashboard/daily_bars.html")
+def daily_bars(days: Sequence[Figures], name: str) -> dict[str, Any]:
+    """Return the bars of one figure by day; coordinates as locale-independent SVG numbers."""
+    values = [float(getattr(day, name) or 0) for day in days]
+    highest = max([*values, 1.0])
+    step = BARS_WIDTH / len(days)
+    shown = [measured(value, _MEASURES.get(name, name)) for value in values]
+    bars = [
+        {
+            "x": f"{number * step:.2f}",
+            "wide": f"{max(step * 0.8, 0.5):.2f}",
+            "y": f"{BARS_HEIGHT * (1 - value / highest):.2f}",
+            "tall": f"{BARS_HEIGHT * value / highest:.2f}",
+            "day": day.day,
+            "text": text,
+        }
+        for number, (day, value, text) in enumerate(zip(days, values, shown, strict=True))
+    ]
+    return {"bars": bars, "width": BARS_WIDTH, "height": BARS_HEIGHT}
 
 
 @register.simple_tag

@@ -175,6 +175,8 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             "memory_limit_bytes",
             "max_run_seconds",
             "max_failed_percent",
+            "max_exceptions",
+            "min_items",
             "trial_required",
             "trial_lost_percent",
             "trial_changed_percent",

@@ -31,15 +31,14 @@ from apps.jobs.admin.job_actions import JobActions
 from apps.jobs.admin.job_filters import JobImageFilter, TagFilter
 from apps.jobs.admin.job_import import import_page
 from apps.jobs.admin.links import JobLinkInline
+from apps.jobs.admin.schedule import schedule_page
 from apps.jobs.admin.spiders import drawn_fields
 from apps.jobs.arguments import parse_arguments
 from apps.jobs.errors import JobRunning
 from apps.jobs.models import Job, Run
-from apps.jobs.queries import schedule_facts
 from apps.jobs.states import STATUS_TONES, OverlapPolicy, RunState, outcome_of
 from apps.projects.models import Project
 
-LATEST_RUNS = 8
 FIELDSETS = (
     (None, {"fields": (("project", "name"), ("tags", "enabled"), "notes")}),
     (
@@ -88,7 +87,7 @@ FIELDSETS = (
             "fields": (
                 ("cpu_limit", "memory_limit_bytes"),
                 ("max_run_seconds", "priority"),
-                "max_failed_percent",
+                ("max_failed_percent", "max_exceptions", "min_items"),
                 ("trial_required", "trial_lost_percent", "trial_changed_percent"),
                 "host_labels",
             ),
@@ -115,8 +114,9 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
     """Admin of jobs: editors change jobs, operators start them."""
 
     form = JobForm
+    list_display_links = None
     list_display = (
-        "name",
+        "title",
         "project",
         "program",
         "cron_text",
@@ -124,6 +124,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
         "enabled",
         "last_run",
         "last_state",
+        "last_items",
         "start_button",
         "tag_list",
     )
@@ -151,9 +152,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
     list_per_page = 50
     fieldsets = FIELDSETS
     list_before_template = "admin/jobs/job/list_head.html"
-    change_form_outer_before_template = "admin/jobs/job/summary.html"
     inlines = (JobLinkInline,)
-    change_form_outer_after_template = "admin/jobs/job/latest_runs.html"
 
     class Media:
         css = {"all": ["dashboard/dashboard.css", "jobs/jobs.css"]}
@@ -170,6 +169,9 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
                 newest_state=Subquery(newest.values("state")[:1]),
                 newest_total=Subquery(newest.values("requests_total")[:1]),
                 newest_failed=Subquery(newest.values("requests_failed")[:1]),
+                newest_items=Subquery(newest.values("items")[:1]),
+                newest_exceptions=Subquery(newest.values("exceptions")[:1]),
+                newest_retries=Subquery(newest.values("requests_of")[:1]),
                 next_at=F("schedule__next_at"),
             )
         )
@@ -196,12 +198,22 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
         return [
             path("<int:pk>/start", view(require_POST(self.start_view)), name="jobs_job_start"),
             path("<int:pk>/clone", view(require_POST(self.clone_view)), name="jobs_job_clone"),
+            path("<int:pk>/schedule", view(self.schedule_view), name="jobs_job_schedule"),
             path("import", view(self.import_view), name="jobs_job_import"),
             path("spiders", view(require_GET(self.spiders_view)), name="jobs_job_spiders"),
             *super().get_urls(),
         ]
 
     # --- list -------------------------------------------------------------------------------------
+
+    @display(description=_("name"), ordering="name")
+    def title(self, job: Job) -> SafeString:
+        """Link to the page of the job."""
+        return format_html(
+            '<a class="font-medium text-primary-600 dark:text-primary-500" href="{}">{}</a>',
+            reverse("dashboard:job", args=[job.pk]),
+            job.name,
+        )
 
     @display(description=_("image, spider or command"))
     def program(self, job: Job) -> str:
@@ -248,9 +260,22 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
             total=job.newest_total,
             failed=job.newest_failed,
             allowed_percent=job.max_failed_percent,
+            exceptions=job.newest_exceptions,
+            allowed_exceptions=job.max_exceptions,
+            items=job.newest_items,
+            least_items=None if job.newest_retries else job.min_items,
         )
         status = outcome or RunState(job.newest_state)
         return status, status.label
+
+    @display(description=_("items of the last run"), ordering="newest_items")
+    def last_items(self, job: Any) -> SafeString | str:
+        """Number of items of the newest run, as a link to them."""
+        if job.newest_run is None:
+            return ""
+        address = reverse("datasets:run", args=[job.newest_run])
+        shown = "–" if job.newest_items is None else f"{job.newest_items:,}"
+        return format_html('<a class="cy-strong" href="{}">{}</a>', address, shown)
 
     @display(description=_("start"))
     def start_button(self, job: Job) -> SafeString | str:
@@ -293,7 +318,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
     def start_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Start a job with the entered arguments and show its run."""
         job = self._job(request, pk, Role.OPERATOR)
-        job_page = HttpResponseRedirect(reverse("admin:jobs_job_change", args=[pk]))
+        job_page = HttpResponseRedirect(reverse("dashboard:job", args=[pk]))
         try:
             arguments = parse_arguments(request.POST.get("arguments", ""))
             overlap = request.POST.get("overlap", "")
@@ -310,13 +335,9 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
             )
             return job_page
         except JobRunning as error:
-            address = reverse("dashboard:run", args=[error.run])
-            label = gettext("Open run %(run)d") % {"run": error.run}
-            messages.error(
-                request,
-                format_html('{} <a class="underline" href="{}">{}</a>', error.text, address, label),
-            )
-            return job_page
+            messages.error(request, error.text)
+            # The page offers what can be done about it.
+            return HttpResponseRedirect(f"{job_page.url}?active={error.run}")
         except DomainError as error:
             messages.error(request, error.text)
             return job_page
@@ -329,7 +350,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
             clone = services.clone_job(job=job, actor=person_of(request), now=timezone.now())
         except DomainError as error:
             messages.error(request, error.text)
-            return HttpResponseRedirect(reverse("admin:jobs_job_change", args=[pk]))
+            return HttpResponseRedirect(reverse("dashboard:job", args=[pk]))
         text = gettext("This is the clone of %(name)s. It is disabled until you enable it.")
         messages.success(request, text % {"name": job.name})
         return HttpResponseRedirect(reverse("admin:jobs_job_change", args=[clone.pk]))
@@ -338,6 +359,14 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
         """Show the import page."""
         context = {**self.admin_site.each_context(request), "opts": self.opts, "media": self.media}
         return import_page(request, context)
+
+    def schedule_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Show the schedule of a job; editors change it."""
+        role = Role.EDITOR if request.method == "POST" else Role.VIEWER
+        job = self._job(request, pk, role)
+        context = self.admin_site.each_context(request)
+        context |= {"job": job, "may_edit": job.project_id in projects_of(request, Role.EDITOR)}
+        return schedule_page(request, job, context)
 
     def spiders_view(self, request: HttpRequest) -> HttpResponse:
         """Return the fields of spider and arguments for an image and a spider."""
@@ -371,16 +400,19 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show the form with the job's current state and its newest runs."""
+        """Show the form below the tabs of the job."""
         extra = dict(extra_context or {})
         job = cast("Any", self.get_object(request, object_id))
         if job is not None:
-            extra["latest_runs"] = list(job.runs.select_related("job")[:LATEST_RUNS])
-            extra["active_runs"] = job.runs.active().count()
-            extra["next_run"] = job.next_at if job.enabled else None
-            extra["schedule"] = schedule_facts(job, now=timezone.now())
-            extra["placement"] = services.explain_placement(job=job, now=timezone.now())
             extra["preview"] = f"{reverse('admin:agents_agent_preview')}?job={job.pk}"
             extra["may_start"] = job.project_id in projects_of(request, Role.OPERATOR)
             extra["may_clone"] = job.project_id in projects_of(request, Role.EDITOR)
         return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
+
+    def response_post_save_add(self, request: HttpRequest, obj: Any) -> HttpResponse:
+        """Show the page of the new job."""
+        return HttpResponseRedirect(reverse("dashboard:job", args=[obj.pk]))
+
+    def response_post_save_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
+        """Show the page of the job."""
+        return HttpResponseRedirect(reverse("dashboard:job", args=[obj.pk]))

@@ -47,7 +47,7 @@ class PlannedRunAdmin(ReadOnly, ProjectScopedAdmin):
     def job_link(self, row: PlannedRun) -> SafeString:
         job = row.schedule.job
         return format_html(
-            '<a href="{}">{}</a>', reverse("admin:jobs_job_change", args=[job.pk]), job.name
+            '<a href="{}">{}</a>', reverse("dashboard:job", args=[job.pk]), job.name
         )
 
     @display(description=_("run"), ordering="run_id")

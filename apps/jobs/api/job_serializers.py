@@ -136,6 +136,8 @@ class JobSerializer(KnownFields, serializers.ModelSerializer[Job]):
             "memory_limit_bytes",
             "max_run_seconds",
             "max_failed_percent",
+            "max_exceptions",
+            "min_items",
             "trial_required",
             "trial_lost_percent",
             "trial_changed_percent",

@@ -17,6 +17,7 @@ from apps.access.api.base import ApiView, ReadViewSet
 from apps.access.api.fields import KnownFields
 from apps.jobs.api.filters import PlannedRunFilter
 from apps.jobs.engine.cron import validate_cron, validate_time_zone
+from apps.jobs.engine.cron_words import cron_words
 from apps.jobs.models import Job, PlannedRun
 from apps.jobs.queries import schedule_facts, times_to_come
 
@@ -79,6 +80,9 @@ class ScheduleQuestionSerializer(KnownFields, serializers.Serializer[Any]):
 class ScheduleAnswerSerializer(serializers.Serializer[Any]):
     """Next times of a cron expression."""
 
+    words = serializers.CharField(
+        allow_blank=True, help_text=_("The expression in words, in the language of the request.")
+    )
     next_times = NextTimeSerializer(many=True)
 
 
@@ -109,7 +113,8 @@ class SchedulePreviewView(ApiView):
         body = ScheduleQuestionSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         times = times_to_come(after=timezone.now(), **body.validated_data)
-        return Response(ScheduleAnswerSerializer({"next_times": times}).data)
+        words = cron_words(body.validated_data["cron"])
+        return Response(ScheduleAnswerSerializer({"words": words, "next_times": times}).data)
 
 
 class PlannedRunViewSet(ReadViewSet[PlannedRun]):

@@ -95,6 +95,8 @@ class RunSerializer(serializers.ModelSerializer[Run]):
             "exit_code",
             "requests_total",
             "requests_failed",
+            "items",
+            "exceptions",
             "created_at",
             "placed_at",
             "started_at",

@@ -75,6 +75,8 @@ class RunFinisher:
             exit_code=result.code,
             total=result.total,
             failed=result.failed,
+            items=result.items,
+            exceptions=result.exceptions,
         ):
             logger.info("run %s %s%s", run.pk, state.value, f": {reason}" if reason else "")
 

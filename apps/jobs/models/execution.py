@@ -111,6 +111,23 @@ class ExecutionOptions(models.Model):
             "Percent of a run's requests. A run with more is shown as finished with errors."
         ),
     )
+    max_exceptions = models.PositiveIntegerField(
+        _("allowed exceptions"),
+        null=True,
+        blank=True,
+        validators=[MaxValueValidator(2_000_000_000)],
+        help_text=_(
+            "Exceptions in the spider. A run with more is shown as finished with errors. "
+            "Leave empty to check only the failed requests."
+        ),
+    )
+    min_items = models.PositiveIntegerField(
+        _("items at least"),
+        null=True,
+        blank=True,
+        validators=[MaxValueValidator(2_000_000_000)],
+        help_text=_("A run with fewer items is shown as finished with errors. Empty: no limit."),
+    )
     trial_required = models.BooleanField(
         _("trial of new images"),
         default=False,

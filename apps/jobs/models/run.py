@@ -103,6 +103,8 @@ class Run(models.Model):
     # Reported by the run at its end; null if not reported.
     requests_total = models.PositiveBigIntegerField(_("requests"), null=True, blank=True)
     requests_failed = models.PositiveBigIntegerField(_("failed requests"), null=True, blank=True)
+    items = models.PositiveBigIntegerField(_("items"), null=True, blank=True)
+    exceptions = models.PositiveBigIntegerField(_("exceptions"), null=True, blank=True)
     created_at = models.DateTimeField(_("created at"))
     started_at = models.DateTimeField(_("started at"), null=True, blank=True)
     ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
@@ -191,12 +193,19 @@ class Run(models.Model):
 
     @property
     def outcome(self) -> RunOutcome | None:
-        """Outcome by the job's limit on failed requests; None while the run is active."""
+        """Outcome by the limits of the job; None while the run is active.
+
+        A run that only makes failed requests again finds fewer items than a whole one.
+        """
         return outcome_of(
             self.state,
             total=self.requests_total,
             failed=self.requests_failed,
             allowed_percent=self.job.max_failed_percent,
+            exceptions=self.exceptions,
+            allowed_exceptions=self.job.max_exceptions,
+            items=self.items,
+            least_items=None if self.requests_of_id else self.job.min_items,
         )
 
     @property

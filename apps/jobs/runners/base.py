@@ -83,6 +83,8 @@ class RunExit:
         code: exit status, negative for a signal; None if no process observed it.
         total: number of the run's requests, if reported.
         failed: number of the run's failed requests, if reported.
+        items: number of the run's items, if reported.
+        exceptions: number of exceptions in the spider, if reported.
     """
 
     code: int | None
@@ -90,6 +92,8 @@ class RunExit:
     reason: str = ""
     total: int | None = None
     failed: int | None = None
+    items: int | None = None
+    exceptions: int | None = None
 
 
 def spider_program(python: str, spider: str) -> list[str]:

@@ -44,6 +44,8 @@ def read_exit(folder: Path, code: int | None, *, last_line: str | None = None) -
         reason=storable(reason),
         total=_count(reported.get("total")),
         failed=_count(reported.get("failed")),
+        items=_count(reported.get("items")),
+        exceptions=_count(reported.get("exceptions")),
     )
 
 

@@ -64,6 +64,8 @@ FIELDS: Final = (
     "memory_limit_bytes",
     "max_run_seconds",
     "max_failed_percent",
+    "max_exceptions",
+    "min_items",
     "trial_required",
     "trial_lost_percent",
     "trial_changed_percent",

@@ -119,10 +119,13 @@ def finish_run(
     exit_code: int | None = None,
     total: int | None = None,
     failed: int | None = None,
+    items: int | None = None,
+    exceptions: int | None = None,
 ) -> bool:
     """Move a run to a final state; return False if it has ended already.
 
-    ``total`` and ``failed`` are the numbers of its requests, if reported.
+    ``total`` and ``failed`` are the numbers of its requests, ``items`` and ``exceptions`` those of
+    its spider, if reported.
     """
     return move(
         run,
@@ -133,6 +136,8 @@ def finish_run(
         exit_code=exit_code,
         requests_total=total,
         requests_failed=failed,
+        items=items,
+        exceptions=exceptions,
         pid=None,
         frozen=False,
         freeze_wanted=False,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import Q, QuerySet
+from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet
+from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.urls import URLPattern, path, reverse
@@ -20,20 +20,21 @@ from django.utils.text import smart_split, unescape_string_literal
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
-from unfold.contrib.filters.admin import ChoicesDropdownFilter, FieldTextFilter
+from unfold.contrib.filters.admin import ChoicesDropdownFilter, FieldTextFilter, RangeDateTimeFilter
 from unfold.decorators import action, display
 
 from apps.access.admin import ProjectScopedAdmin, ask_first, asks_first
 from apps.access.admin.base import person_of, projects_of
 from apps.access.admin.bulk import by_role, show_refusals
 from apps.access.admin.filters import VisibleRelatedFilter
-from apps.access.admin.lists import MOST_COUNTED, BoundedList, renamed
+from apps.access.admin.lists import MOST_COUNTED, BoundedList
 from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
 from apps.access.states import Role
 from apps.jobs.models import Job, Run
 from apps.jobs.services import act_on_run, act_on_runs, tune_run
 from apps.jobs.states import STATUS_TONES, STOPPABLE, RunAsk, RunState
+from apps.queuestats.admin.runs_csv import write_runs
 from apps.queuestats.queries import run_totals
 
 _N = TypeVar("_N", int, float)
@@ -43,6 +44,11 @@ MAX_ID: Final = 2**63 - 1
 UNSUCCESSFUL: Final = (RunState.FAILED, RunState.LOST, RunState.CANCELLED)
 # Reasons are searched in the newest runs of each state only: substrings have no index.
 SEARCHED_REASONS: Final = 2_000
+_LINK: Final = "font-medium text-primary-600 dark:text-primary-500"
+# Runs that have not ended come as the shortest ones.
+_DURATION: Final = Coalesce(
+    ExpressionWrapper(F("ended_at") - F("started_at"), output_field=DurationField()), timedelta(0)
+)
 # Commands by the URL of their button.
 BUTTONS: Final = {
     "stop": RunAsk.EXIT,
@@ -85,6 +91,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         "page",
         "project",
         "state_label",
+        "items",
         "left",
         "total",
         "success",
@@ -100,6 +107,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         ("job__project", VisibleRelatedFilter),
         ("job", VisibleRelatedFilter),
         ("host", FieldTextFilter),
+        ("created_at", RangeDateTimeFilter),
     )
     list_filter_submit = True
     list_select_related = ("job__project",)
@@ -108,33 +116,14 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         "Job name, run number, person, or reason of a failed, lost or cancelled run (newest 2,000 "
         "of each)."
     )
-    actions = ("pause_selected", "resume_selected", "restart_selected", "stop_selected")
+    actions = (
+        "pause_selected",
+        "resume_selected",
+        "restart_selected",
+        "stop_selected",
+        "export_csv",
+    )
     list_per_page = 50
-    # Two in a row: more would overlap beside the sidebar.
-    fields = (
-        ("job", "project"),
-        ("state", "reason"),
-        ("trigger", "requested_by"),
-        ("created_at", "attempt"),
-        ("repeats", "follows"),
-        ("waits_on", "not_before"),
-        ("placed_at", "waiting_reason"),
-        ("started_at", "ended_at"),
-        ("duration", "exit_code"),
-        ("image_reference", "image_digest"),
-        ("host", "container"),
-        ("process", "boot"),
-        ("restarts", "frozen"),
-        "seen_at",
-        "arguments_text",
-    )
-    readonly_fields = (
-        *("project", "duration", "arguments_text", "repeats", "follows", "waits_on"),
-        *("process", "seen_at"),
-    )
-    process = renamed("pid", _("process ID"))
-    seen_at = renamed("watched_at", _("last seen at"))
-
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RunList]:
         """Return the list class that reads totals."""
         return RunList
@@ -214,7 +203,13 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
     def left(self, run: Any) -> str:
         return f"{run.totals.left:,}"
 
-    @display(description=_("Total"))
+    @display(description=_("Items", "data"), ordering=Coalesce("items", 0))
+    def items(self, run: Any) -> SafeString:
+        """Number of items, as a link to them."""
+        address = reverse("datasets:run", args=[run.pk])
+        return format_html('<a class="{}" href="{}">{}</a>', _LINK, address, f"{run.totals.items:,}")
+
+    @display(description=_("Total"), ordering=Coalesce("requests_total", 0))
     def total(self, run: Any) -> str:
         return f"{run.totals.total:,}"
 
@@ -222,12 +217,14 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
     def success(self, run: Any) -> str:
         return f"{run.totals.success:,}"
 
-    @display(description=_("Failed"))
+    @display(description=_("Failed"), ordering=Coalesce("requests_failed", 0))
     def failed(self, run: Any) -> SafeString | str:
+        """Number of failed requests, as a link to them."""
         if not run.totals.failed:
             return "0"
         style = "font-medium text-red-700 dark:text-red-400"
-        return format_html('<span class="{}">{}</span>', style, f"{run.totals.failed:,}")
+        address = reverse("datasets:run-requests", args=[run.pk]) + "?filter=outcome:equals:failed"
+        return format_html('<a class="{}" href="{}">{}</a>', style, address, f"{run.totals.failed:,}")
 
     @display(description=_("started at"), ordering="started_at")
     def started(self, run: Run) -> str:
@@ -236,7 +233,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
             return "–"
         return timezone.localtime(run.started_at).strftime("%Y-%m-%d %H:%M:%S")
 
-    @display(description=_("duration"))
+    @display(description=_("duration"), ordering=_DURATION)
     def duration(self, run: Run) -> str:
         """Duration so far, or in total, as h:mm:ss."""
         if run.started_at is None:
@@ -252,27 +249,6 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
             return ""
         address = reverse("admin:jobs_run_stop", args=[run.pk])
         return render_to_string("admin/jobs/stop_button.html", {"address": address})
-
-    @display(description=_("repeats"))
-    def repeats(self, run: Run) -> SafeString | str:
-        """Link to the run that this one retries."""
-        return _link(run.retry_of)
-
-    @display(description=_("follows"))
-    def follows(self, run: Run) -> SafeString | str:
-        """Link to the run whose end queued this one."""
-        return _link(run.caused_by)
-
-    @display(description=_("waits for"))
-    def waits_on(self, run: Run) -> SafeString | str:
-        """Link to the run that must end before this one starts."""
-        return _link(run.waits_for)
-
-    @display(description=_("arguments"))
-    def arguments_text(self, run: Run) -> SafeString:
-        """Arguments of the spider as indented JSON."""
-        text = json.dumps(run.arguments, indent=2, ensure_ascii=False)
-        return format_html('<pre class="whitespace-pre-wrap">{}</pre>', text)
 
     @action(description=_("Pause"), permissions=["operate"])
     def pause_selected(self, request: HttpRequest, queryset: QuerySet[Run]) -> None:
@@ -311,6 +287,14 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
             done,
             ngettext("%(count)d run is stopping.", "%(count)d runs are stopping.", done),
         )
+
+    @action(description=_("Export as CSV"))
+    def export_csv(self, request: HttpRequest, queryset: QuerySet[Run]) -> HttpResponse:
+        """Export the selected runs with their figures, for spreadsheets."""
+        response = HttpResponse(content_type="text/csv; charset=utf-8")
+        response["Content-Disposition"] = 'attachment; filename="runs.csv"'
+        write_runs(queryset.select_related("job__project"), response)
+        return response
 
     def _command_each(self, request: HttpRequest, queryset: QuerySet[Run], command: RunAsk) -> int:
         """Send a command to each run that the person may operate; show why others fail."""
@@ -363,21 +347,15 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Page of the fields of a run, with a stop button for operators."""
-        extra = dict(extra_context or {})
-        run = cast("Run | None", self.get_object(request, object_id))
-        if run is not None:
-            may_operate = run.job.project_id in projects_of(request, Role.OPERATOR)
-            extra["may_stop"] = may_operate and run.state in STOPPABLE
-        return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
+        """Lead to the page of the run, the only one."""
+        if not object_id.isdecimal():
+            raise Http404
+        return HttpResponseRedirect(reverse("dashboard:run", args=[int(object_id)]))
 
 
-def _link(run: Run | None) -> SafeString | str:
-    if run is None:
-        return "-"
+def _link(run: Run) -> SafeString:
     address = reverse("dashboard:run", args=[run.pk])
-    style = "font-medium text-primary-600 dark:text-primary-500"
-    return format_html('<a class="{}" href="{}">{}</a>', style, address, run)
+    return format_html('<a class="{}" href="{}">{}</a>', _LINK, address, run)
 
 
 def _operated(request: HttpRequest, pk: int) -> Run:

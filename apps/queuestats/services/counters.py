@@ -170,6 +170,7 @@ def _write_runs(
                 project=facts[run].project,
                 since=row.updated_at if row.seq >= 0 else None,
                 amounts={name: getattr(message, name) - getattr(row, name) for name in JOB_SUMMED},
+                is_replay=bool(facts[run].replay.run),
             )
         )
         for name in SUMMED:

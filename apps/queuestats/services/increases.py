@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from apps.queuestats.queries.series import SeriesKey
+from apps.queuestats.services.job_days import COUNTED, add_to_days
 from apps.queuestats.services.series_readings import SeriesReading, add_readings, seconds_between
 from apps.queuestats.services.upsert import Upsert
 from yardkit.protocol import SampleKind
@@ -45,7 +46,8 @@ FIRST_REPORT: Final = timedelta(seconds=1)
 class CounterIncrease:
     """Difference between two successive counter reports of one execution of a run.
 
-    ``since`` is the time of the earlier report; None if there was none.
+    ``since`` is the time of the earlier report; None if there was none. ``is_replay``: the run
+    reads kept pages.
     """
 
     run: int
@@ -53,6 +55,7 @@ class CounterIncrease:
     project: int
     since: datetime | None
     amounts: Mapping[str, int]
+    is_replay: bool = False
 
 
 def add_increases(increases: Sequence[CounterIncrease], *, now: datetime) -> None:
@@ -61,15 +64,21 @@ def add_increases(increases: Sequence[CounterIncrease], *, now: datetime) -> Non
     Call it in the transaction that stores the counters: the increase of a
     redelivered report is then 0.
     """
+    _write_jobs(_by_job(increases), now)
+    days = _by_job([increase for increase in increases if not increase.is_replay])
+    add_to_days({job: {n: totals[n] for n in COUNTED} for job, totals in days.items()}, now=now)
+    readings = [reading for increase in increases for reading in _readings(increase, now)]
+    if readings:
+        add_readings(readings)
+
+
+def _by_job(increases: Sequence[CounterIncrease]) -> dict[int, dict[str, int]]:
     jobs: dict[int, dict[str, int]] = {}
     for increase in increases:
         totals = jobs.setdefault(increase.job, dict.fromkeys(JOB_SUMMED, 0))
         for name, amount in increase.amounts.items():
             totals[name] += amount
-    _write_jobs(jobs, now)
-    readings = [reading for increase in increases for reading in _readings(increase, now)]
-    if readings:
-        add_readings(readings)
+    return jobs
 
 
 def _write_jobs(jobs: Mapping[int, Mapping[str, int]], now: datetime) -> None:

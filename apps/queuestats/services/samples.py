@@ -14,6 +14,7 @@ from apps.queuestats.engine.senders import ClockSkew, ReceivedNumbers
 from apps.queuestats.models import Sample, SampleSender, Series
 from apps.queuestats.queries.series import KEPT_SECONDS, OBSERVED, SeriesKey
 from apps.queuestats.services.rejections import RejectedReport, store_batch
+from apps.queuestats.services.job_days import delete_old_days
 from apps.queuestats.services.series_readings import SeriesReading, add_readings
 from apps.queuestats.services.upsert import Upsert
 from yardkit import failpoints
@@ -94,6 +95,7 @@ def prune_series(*, now: datetime) -> int:
     # EXISTS stops at the first row of a series; a join would read the whole table.
     used = Exists(Sample.objects.filter(series_id=OuterRef("pk")))
     Series.objects.filter(~used).delete()
+    delete_old_days(now=now)
     SampleSender.objects.filter(heard_at__lt=now - SENDERS_KEPT).delete()
     return deleted
 

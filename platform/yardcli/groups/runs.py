@@ -27,6 +27,7 @@ from yardcli.watch import follow, line_shown, outcome_of, wait
 
 commands = group("runs", "Runs: single executions of jobs.")
 commands.command("start")(start_job)
+_TITLES = {"job_name": "job", "requests_failed": "failed"}
 Run = Annotated[int, typer.Argument(metavar="RUN", min=1)]
 
 
@@ -49,6 +50,8 @@ def list_(
         "job_name",
         "state",
         "outcome",
+        "items",
+        "requests_failed",
         "trigger",
         "host",
         "started_at",
@@ -58,7 +61,7 @@ def list_(
     client = api()
     rows_shown(
         "runs",
-        [(name.removesuffix("_name"), name) for name in names],
+        [(_TITLES.get(name, name), name) for name in names],
         limit=limit,
         everything=everything,
         job=find_job(client, job, project)["id"] if job else None,

@@ -1,8 +1,7 @@
-"""Read-only pages: overview, run and system health. Their buttons post to the admin."""
+"""Read-only pages: overview and system health. Their buttons post to the admin."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from django.contrib import admin
@@ -12,19 +11,11 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from apps.access.models import User
-from apps.access.services import has_role
-from apps.access.states import Role
 from apps.dashboard.backlog import backlog
-from apps.dashboard.charts import home_charts, run_charts
+from apps.dashboard.charts import home_charts
 from apps.dashboard.failures import failure_view, runbook_section
 from apps.dashboard.probes import probe
-from apps.dashboard.queries import home_view, run_view
-from apps.dashboard.queries.runs import framework_stats
-from apps.datasets.queries.items import run_accounting
-from apps.datasets.queries.kept_pages import page_accounting
-from apps.jobs.models import Run
-from apps.jobs.states import OverlapPolicy
-from yardkit import topology
+from apps.dashboard.queries import home_view
 
 
 def home(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
@@ -38,21 +29,6 @@ def home(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 def home_live(request: HttpRequest) -> HttpResponse:
     """Live part of the overview."""
     return TemplateResponse(request, "dashboard/home_live.html", _home_context(request))
-
-
-def run_page(request: HttpRequest, pk: int) -> HttpResponse:
-    """Page of one run."""
-    context = _run_context(request, pk)
-    run = context["view"].run
-    context |= admin.site.each_context(request)
-    context["stats"] = framework_stats(run)
-    context |= {"title": str(run), "opts": Run._meta, "original": run, "charts": run_charts(run)}
-    return TemplateResponse(request, "dashboard/run.html", context)
-
-
-def run_live(request: HttpRequest, pk: int) -> HttpResponse:
-    """Live part of the page of a run."""
-    return TemplateResponse(request, "dashboard/run_live.html", _run_context(request, pk))
 
 
 def health(request: HttpRequest) -> HttpResponse:
@@ -83,28 +59,6 @@ def _health_context(request: HttpRequest) -> dict[str, Any]:
 
 def _home_context(request: HttpRequest) -> dict[str, Any]:
     return {"home": home_view(_person(request), timezone.now()), "backlog": backlog()}
-
-
-def _run_context(request: HttpRequest, pk: int) -> dict[str, Any]:
-    person = _person(request)
-    visible = Run.objects.visible_to(person).select_related("job__project", "plan")
-    run = visible.filter(pk=pk).first()
-    if run is None:
-        raise Http404(_("This run does not exist, or you do not have permission to see it."))
-    now = timezone.now()
-    view = run_view(run, now)
-    seconds = ((run.ended_at or now) - run.started_at).total_seconds() if run.started_at else 0.0
-    return {
-        "view": view,
-        "seconds": seconds,
-        "items": run_accounting(run.pk, view.totals),
-        "kept": page_accounting(run),
-        "average": view.totals.pages / seconds if seconds > 0 else None,
-        "arguments": json.dumps(run.arguments, indent=2, ensure_ascii=False),
-        "can_operate": has_role(person, run.job.project_id, Role.OPERATOR),
-        "answer_seconds": topology.LIFECYCLE_ANSWER_SECONDS,
-        "overlaps": OverlapPolicy.choices,
-    }
 
 
 def _person(request: HttpRequest) -> User:
