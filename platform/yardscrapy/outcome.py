@@ -52,7 +52,7 @@ def judge(
 
 
 def exceptions_in(stats: Mapping[str, Any]) -> int:
-    """Return the number of the spider's exceptions: before 2.13 Scrapy counts them by class only."""
+    """Return the spider's exceptions: before 2.13 Scrapy counts them by class only."""
     return stats.get("spider_exceptions/count") or sum(
         value
         for name, value in stats.items()

@@ -77,12 +77,7 @@ def _run(request: HttpRequest, pk: int) -> Run:
 
 
 def _page(request: HttpRequest, run: Run, title: str) -> dict[str, Any]:
-    return {
-        **admin.site.each_context(request),
-        "title": title,
-        "opts": Run._meta,
-        "original": run,
-    }
+    return {**admin.site.each_context(request), "title": title, "opts": Run._meta, "original": run}
 
 
 def _can_operate(request: HttpRequest, run: Run) -> bool:

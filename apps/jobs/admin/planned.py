@@ -46,9 +46,7 @@ class PlannedRunAdmin(ReadOnly, ProjectScopedAdmin):
     @display(description=_("job"), ordering="schedule__job__name")
     def job_link(self, row: PlannedRun) -> SafeString:
         job = row.schedule.job
-        return format_html(
-            '<a href="{}">{}</a>', reverse("dashboard:job", args=[job.pk]), job.name
-        )
+        return format_html('<a href="{}">{}</a>', reverse("dashboard:job", args=[job.pk]), job.name)
 
     @display(description=_("run"), ordering="run_id")
     def run_link(self, row: PlannedRun) -> SafeString | str:

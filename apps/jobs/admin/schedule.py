@@ -49,9 +49,7 @@ def schedule_page(request: HttpRequest, job: Job, context: dict[str, Any]) -> Ht
         stored = Job.objects.get(pk=job.pk)
         try:
             if values:
-                update_job(
-                    job=stored, values=values, actor=person_of(request), now=timezone.now()
-                )
+                update_job(job=stored, values=values, actor=person_of(request), now=timezone.now())
         except DomainError as error:
             form.add_error(None, error.text)
         else:

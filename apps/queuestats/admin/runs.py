@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import smart_split, unescape_string_literal
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext, ngettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, FieldTextFilter, RangeDateTimeFilter
@@ -124,6 +124,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         "export_csv",
     )
     list_per_page = 50
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RunList]:
         """Return the list class that reads totals."""
         return RunList
@@ -203,11 +204,13 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
     def left(self, run: Any) -> str:
         return f"{run.totals.left:,}"
 
-    @display(description=_("Items", "data"), ordering=Coalesce("items", 0))
+    @display(description=pgettext_lazy("data", "Items"), ordering=Coalesce("items", 0))
     def items(self, run: Any) -> SafeString:
         """Number of items, as a link to them."""
         address = reverse("datasets:run", args=[run.pk])
-        return format_html('<a class="{}" href="{}">{}</a>', _LINK, address, f"{run.totals.items:,}")
+        return format_html(
+            '<a class="{}" href="{}">{}</a>', _LINK, address, f"{run.totals.items:,}"
+        )
 
     @display(description=_("Total"), ordering=Coalesce("requests_total", 0))
     def total(self, run: Any) -> str:
@@ -224,7 +227,9 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
             return "0"
         style = "font-medium text-red-700 dark:text-red-400"
         address = reverse("datasets:run-requests", args=[run.pk]) + "?filter=outcome:equals:failed"
-        return format_html('<a class="{}" href="{}">{}</a>', style, address, f"{run.totals.failed:,}")
+        return format_html(
+            '<a class="{}" href="{}">{}</a>', style, address, f"{run.totals.failed:,}"
+        )
 
     @display(description=_("started at"), ordering="started_at")
     def started(self, run: Run) -> str:

@@ -11,7 +11,15 @@ from apps.queuestats.queries import run_totals
 
 _BATCH: Final = 500
 _FIGURES: Final = ("items", "total", "success", "failed", "pages", "bytes_received")
-_FIELDS: Final = ("state", "trigger", "requested_by", "host", "created_at", "started_at", "ended_at")
+_FIELDS: Final = (
+    "state",
+    "trigger",
+    "requested_by",
+    "host",
+    "created_at",
+    "started_at",
+    "ended_at",
+)
 
 
 def write_runs(runs: Any, file: Any) -> None:

@@ -130,7 +130,7 @@ def job_period(job: Job, *, days: int, now: datetime) -> Period:
     return Period(days=days, **_days(rows, days, now.astimezone(UTC).date()))
 
 
-def _summed(rows: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
+def _summed(rows: QuerySet[Any, Any]) -> Any:
     return rows.annotate(**{name: Sum(name) for name in _SUMMED})
 
 

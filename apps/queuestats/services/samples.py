@@ -13,8 +13,8 @@ from django.db.models import Exists, OuterRef
 from apps.queuestats.engine.senders import ClockSkew, ReceivedNumbers
 from apps.queuestats.models import Sample, SampleSender, Series
 from apps.queuestats.queries.series import KEPT_SECONDS, OBSERVED, SeriesKey
-from apps.queuestats.services.rejections import RejectedReport, store_batch
 from apps.queuestats.services.job_days import delete_old_days
+from apps.queuestats.services.rejections import RejectedReport, store_batch
 from apps.queuestats.services.series_readings import SeriesReading, add_readings
 from apps.queuestats.services.upsert import Upsert
 from yardkit import failpoints
