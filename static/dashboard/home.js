@@ -7,7 +7,7 @@
   const SOON_MS = 700;
 
   const root = document.getElementById("home");
-  const live = root.querySelector("[data-live]");
+  const parts = root.querySelectorAll("[data-live]");
   const runs = new Map();
   let soon = null;
 
@@ -21,12 +21,12 @@
     if (Crawlyard.isOlder(figures, known.figures)) return;
     known.figures = figures;
     known.rate.add(figures.pages);
-    const row = live.querySelector(`tr[data-run="${Number(figures.run)}"]`);
+    const row = root.querySelector(`tr[data-run="${Number(figures.run)}"]`);
     if (row !== null) Crawlyard.write(row, figures);
   }
 
   function tick() {
-    for (const row of live.querySelectorAll("tr[data-run]")) {
+    for (const row of root.querySelectorAll("tr[data-run]")) {
       const known = runs.get(Number(row.dataset.run));
       if (known) row.querySelector("[data-rate]").textContent = Crawlyard.rateText(known.rate.now());
     }
@@ -34,8 +34,13 @@
 
   async function refresh() {
     const answer = await Crawlyard.ask(root.dataset.fragment, "text/html");
-    live.innerHTML = await answer.text();
-    for (const row of live.querySelectorAll("tr[data-run]")) {
+    const fresh = document.createElement("template");
+    fresh.innerHTML = await answer.text();
+    for (const part of parts) {
+      const news = fresh.content.querySelector(`[data-part="${part.dataset.live}"]`);
+      if (news !== null) part.innerHTML = news.innerHTML;
+    }
+    for (const row of root.querySelectorAll("tr[data-run]")) {
       const known = runOf(Number(row.dataset.run));
       if (known.figures === undefined || Crawlyard.saysMore(row, known.figures)) {
         known.rate.add(Number(row.dataset.pages));
@@ -44,7 +49,7 @@
       }
     }
     for (const run of runs.keys()) {
-      if (live.querySelector(`tr[data-run="${Number(run)}"]`) === null) runs.delete(run);
+      if (root.querySelector(`tr[data-run="${Number(run)}"]`) === null) runs.delete(run);
     }
     tick();
   }

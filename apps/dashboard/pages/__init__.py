@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from django.contrib import admin
 from django.http import Http404, HttpRequest, HttpResponse
@@ -14,8 +14,12 @@ from apps.access.models import User
 from apps.dashboard.backlog import backlog
 from apps.dashboard.charts import home_charts
 from apps.dashboard.failures import failure_view, runbook_section
+from apps.dashboard.pages.periods import days_of
 from apps.dashboard.probes import probe
 from apps.dashboard.queries import home_view
+from apps.queuestats.queries.job_days import PERIODS, period_of
+
+USUAL_DAYS: Final = 7
 
 
 def home(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
@@ -23,7 +27,8 @@ def home(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     # Queues are read last, because the broker may hang.
     context |= {"title": _("Overview"), "charts": home_charts(_person(request))}
     context |= _home_context(request)
-    return context
+    period = period_of(_person(request), days=days_of(request, USUAL_DAYS), now=timezone.now())
+    return context | {"period": period, "periods": PERIODS}
 
 
 def home_live(request: HttpRequest) -> HttpResponse:

@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from apps.access.admin.lists import page_links
+from apps.dashboard.pages.periods import days_of
 from apps.dashboard.queries.jobs import RUNS_A_PAGE, incidents_of, job_view, runs_of
 from apps.jobs.models import Job
 from apps.jobs.services import explain_placement
@@ -56,12 +57,6 @@ def job_alerts(request: HttpRequest, pk: int) -> HttpResponse:
     context = _page(request, job, _("Alerts of %(job)s") % {"job": job.name})
     context["incidents"] = incidents_of(request.user, job)
     return TemplateResponse(request, "dashboard/job_alerts.html", context)
-
-
-def days_of(request: HttpRequest, usual: int) -> int:
-    """Return the period that was chosen, in days."""
-    text = request.GET.get("days", "")
-    return int(text) if text in map(str, PERIODS) else usual
 
 
 def _job(request: HttpRequest, pk: int) -> Job:

@@ -62,6 +62,11 @@ class Figures:
         return self.runs_succeeded + self.runs_with_errors + self.runs_failed
 
     @property
+    def requests(self) -> int:
+        """Ended requests."""
+        return self.success + self.failed
+
+    @property
     def success_percent(self) -> float | None:
         """Succeeded runs in percent of those not cancelled; None without any."""
         return 100.0 * self.runs_succeeded / self.judged if self.judged else None
