@@ -7,13 +7,16 @@ from django.urls import path
 
 from apps.dashboard import pages
 from apps.dashboard.navigation import views
-from apps.dashboard.pages import jobs, runs
+from apps.dashboard.pages import jobs, plans, runs
 
 view = admin.site.admin_view
 
 app_name = "dashboard"
 urlpatterns = [
     path("home/live", view(pages.home_live), name="home-live"),
+    path("schedule", view(plans.calendar_page), name="calendar"),
+    path("schedule/timeline", view(plans.timeline_page), name="timeline"),
+    path("schedule/dependencies", view(plans.dependencies_page), name="dependencies"),
     path("jobs/<int:pk>", view(jobs.job_page), name="job"),
     path("jobs/<int:pk>/runs", view(jobs.job_runs), name="job-runs"),
     path("jobs/<int:pk>/alerts", view(jobs.job_alerts), name="job-alerts"),

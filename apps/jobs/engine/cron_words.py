@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from django.utils.dates import MONTHS, WEEKDAYS
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -17,29 +18,6 @@ PRESETS: Final = (
     (gettext_lazy("Weekdays at 06:00"), "0 6 * * 1-5"),
     (gettext_lazy("Mondays at 06:00"), "0 6 * * 1"),
     (gettext_lazy("Monthly on day 1 at 06:00"), "0 6 1 * *"),
-)
-_WEEKDAYS: Final = (
-    gettext_lazy("Sunday"),
-    gettext_lazy("Monday"),
-    gettext_lazy("Tuesday"),
-    gettext_lazy("Wednesday"),
-    gettext_lazy("Thursday"),
-    gettext_lazy("Friday"),
-    gettext_lazy("Saturday"),
-)
-_MONTHS: Final = (
-    gettext_lazy("January"),
-    gettext_lazy("February"),
-    gettext_lazy("March"),
-    gettext_lazy("April"),
-    gettext_lazy("May"),
-    gettext_lazy("June"),
-    gettext_lazy("July"),
-    gettext_lazy("August"),
-    gettext_lazy("September"),
-    gettext_lazy("October"),
-    gettext_lazy("November"),
-    gettext_lazy("December"),
 )
 _WORKDAYS: Final = frozenset(range(1, 6))
 # More times of a day, or numbers in a list, are shortened.
@@ -56,7 +34,7 @@ def cron_words(text: str) -> str:
     cron = parse_cron(text)
     words = _("%(days)s %(times)s") % {"days": _days(cron), "times": _times(cron)}
     if len(cron.months) < 12:
-        months = _listed([str(_MONTHS[month - 1]) for month in sorted(cron.months)])
+        months = _listed([str(MONTHS[month]) for month in sorted(cron.months)])
         words = _("%(words)s, in %(months)s") % {"words": words, "months": months}
     return words
 
@@ -71,7 +49,9 @@ def _days(cron: Cron) -> str:
     if cron.weekdays == _WORKDAYS:
         weekdays = _("Monday to Friday")
     else:
-        names = [str(_WEEKDAYS[day]) for day in sorted(cron.weekdays, key=lambda day: day or 7)]
+        names = [
+            str(WEEKDAYS[(day - 1) % 7]) for day in sorted(cron.weekdays, key=lambda day: day or 7)
+        ]
         weekdays = _("every %(days)s") % {"days": _listed(names)}
     if every_weekday:
         return _capital(numbers)
