@@ -32,7 +32,10 @@ def cron_words(text: str) -> str:
     if not text:
         return ""
     cron = parse_cron(text)
-    words = _("%(days)s %(times)s") % {"days": _days(cron), "times": _times(cron)}
+    times, is_interval = _times(cron)
+    words = _("%(days)s %(times)s") % {"days": _days(cron), "times": times}
+    if is_interval and len(cron.days) == 31 and len(cron.weekdays) == 7:
+        words = _capital(times)
     if len(cron.months) < 12:
         months = _listed([str(MONTHS[month]) for month in sorted(cron.months)])
         words = _("%(words)s, in %(months)s") % {"words": words, "months": months}
@@ -65,31 +68,30 @@ def _days(cron: Cron) -> str:
     return _capital(joined % {"weekdays": weekdays, "numbers": numbers})
 
 
-def _times(cron: Cron) -> str:
+def _times(cron: Cron) -> tuple[str, bool]:
+    """Return the times of a day in words, and whether they repeat over the whole day."""
     minutes, hours = cron.minutes, cron.hours
     if len(minutes) == 1 and len(hours) <= _MOST:
         times = [f"{hour:02}:{minutes[0]:02}" for hour in hours]
-        return _("at %(times)s") % {"times": _listed(times)}
-    if len(hours) == 24:
-        if len(minutes) == 60:
-            return _("every minute")
-        if step := _step(minutes, 60):
-            return ngettext("every %(count)d minute", "every %(count)d minutes", step) % {
-                "count": step
-            }
-        return _("every hour at minute %(minutes)s") % {
-            "minutes": _listed([str(minute) for minute in minutes])
-        }
+        return _("at %(times)s") % {"times": _listed(times)}, False
     step = _step(hours, 24)
+    if len(hours) == 24:
+        return _minutes(minutes), True
     if len(minutes) == 1 and step:
-        return _("every %(count)d hours at minute %(minute)d") % {
-            "count": step,
-            "minute": minutes[0],
-        }
-    return _("at minute %(minutes)s of the hours %(hours)s") % {
-        "minutes": _spans(minutes),
-        "hours": _spans(hours),
-    }
+        text = _("every %(count)d hours at minute %(minute)d")
+        return text % {"count": step, "minute": minutes[0]}, True
+    text = _("at minute %(minutes)s of the hours %(hours)s")
+    return text % {"minutes": _spans(minutes), "hours": _spans(hours)}, False
+
+
+def _minutes(minutes: Sequence[int]) -> str:
+    """Return the minutes of every hour in words."""
+    if len(minutes) == 60:
+        return _("every minute")
+    if len(minutes) > 1 and (step := _step(minutes, 60)):
+        text = ngettext("every %(count)d minute", "every %(count)d minutes", step)
+        return text % {"count": step}
+    return _("every hour at minute %(minutes)s") % {"minutes": _spans(minutes)}
 
 
 def _step(numbers: Sequence[int], size: int) -> int:
