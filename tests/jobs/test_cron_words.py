@@ -21,10 +21,10 @@ from apps.jobs.engine.cron_words import PRESETS, cron_words
         ("0 6 1 * *", "On day 1 of the month at 06:00"),
         ("0 6 1 * 1", "Every Monday, and on day 1 of the month at 06:00"),
         ("0 6 */2 * 1", "Every Monday if it is on day 1, 3, 5, 7, 9, 11, … of the month at 06:00"),
-        ("* * * * *", "Every day every minute"),
-        ("*/15 * * * *", "Every day every 15 minutes"),
-        ("5 * * * *", "Every day every hour at minute 5"),
-        ("5 */3 * * *", "Every day every 3 hours at minute 5"),
+        ("* * * * *", "Every minute"),
+        ("*/15 * * * *", "Every 15 minutes"),
+        ("5 * * * *", "Every hour at minute 5"),
+        ("5 */3 * * *", "Every 3 hours at minute 5"),
         ("0,30 8-18 * * *", "Every day at minute 0, 30 of the hours 8–18"),
         ("0 6 * 1,7 *", "Every day at 06:00, in January, July"),
     ],
@@ -44,4 +44,4 @@ def test_presets_are_expressions_and_read_well_in_chinese() -> None:
         parse_cron(cron)
     with translation.override("zh-hans"):
         assert cron_words("0 6 * * 1-5") == "周一至周五 06:00"
-        assert cron_words("*/15 * * * *") == "每天 每 15 分钟"
+        assert cron_words("*/15 * * * *") == "每 15 分钟"

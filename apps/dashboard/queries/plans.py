@@ -178,7 +178,7 @@ class TimelineBar:
 
 @dataclass(slots=True)
 class TimelineRow:
-    """A host or a job with its runs, in lanes if they overlap; ``planned``: percent of the window."""
+    """A host or a job with its runs, in lanes if they overlap; ``planned``: places in percent."""
 
     name: str
     job: int | None
