@@ -224,7 +224,7 @@ ACTIONS: dict[tuple[type[Model], str], Callable[[], list[Model]]] = {
     (Resource, "enable_selected"): _twice(lambda: make_resource(state="disabled")),
     (Resource, "release_selected"): _twice(_leased),
 }
-CHANGE_NOTHING = {(Job, "export_yaml"), (Job, "export_csv")}
+CHANGE_NOTHING = {(Job, "export_yaml"), (Job, "export_csv"), (Run, "export_csv")}
 # A message is sent, and no row is another one.
 TELL = {(Agent, "exit_selected")}
 # The seed service has to answer; tests/seeds/admin.

@@ -157,7 +157,7 @@ def test_home_costs_the_same_however_much_there_is(django_assert_max_num_queries
             report(make_run(state=RunState.RUNNING), total=1, success=1)
             ended_run(RunState.FAILED)
             make_agent()
-        with django_assert_max_num_queries(12):
+        with django_assert_max_num_queries(17):
             client.get("/admin/")
         with django_assert_max_num_queries(15):
             client.get("/home/live")
@@ -219,7 +219,8 @@ def test_the_page_of_a_run_tells_its_whole_story() -> None:
     assert "north-1 300" in text
     assert "old silent 230" in text
     assert "https://a.org/2 404 not found" in text
-    assert "https://a.org/中文" in text
+    settings = text_of(logged_in(make_superuser()).get(f"/runs/{run.pk}/settings"))
+    assert "https://a.org/中文" in settings
     assert "Start again" in text
 
 
@@ -324,7 +325,89 @@ def test_only_the_first_failures_are_listed_with_a_link_to_all() -> None:
     run = played_run(None, total=80, failed=80, failures=80)
     html = logged_in(make_superuser()).get(f"/runs/{run.pk}").content.decode()
     assert html.count('class="cy-address"') == 50
-    assert f"/admin/queuestats/failedrequest/?owner=run%3A{run.pk}" in html
+    assert f"/runs/{run.pk}/requests?filter=outcome:equals:failed" in html
+    assert f"/runs/{run.pk}/requests?filter=url:equals:https%3A%2F%2Fa.org%2F1" in html
+
+
+@pytest.mark.covers("UX.4")
+def test_a_run_is_compared_with_the_previous_one() -> None:
+    job = make_job()
+    first = ended_run(RunState.EXITED, job=job)
+    report(first, total=100, success=100, items=50, bytes_received=2048)
+    ended_run(RunState.EXITED, job=job, replay_of=first)
+    second = ended_run(RunState.EXITED, job=job)
+    report(second, total=110, success=109, failed=1, items=25, bytes_received=2048)
+    client = logged_in(make_superuser())
+    text = text_of(client.get(f"/runs/{second.pk}"))
+    assert f"Against the previous run #{first.pk}" in text
+    assert "items 50 → 25 (-50 %)" in text
+    assert "requests 100 → 110 (+10 %)" in text
+    assert "failed 0 → 1 received" in text
+    assert (
+        f"/runs/{second.pk}/compare?with={first.pk}"
+        in client.get(f"/runs/{second.pk}").content.decode()
+    )
+    assert "Against the previous run" not in text_of(client.get(f"/runs/{first.pk}"))
+
+
+@pytest.mark.covers("UX.4")
+def test_the_log_of_an_ended_run_is_not_live() -> None:
+    client = logged_in(make_superuser())
+    ended, active = make_run(state=RunState.EXITED), make_run(state=RunState.RUNNING)
+    html = client.get(f"/runs/{ended.pk}/log").content.decode()
+    assert "data-log data-ended" in html
+    assert "This log has no lines." in html
+    assert "No log lines yet" not in html
+    assert "data-log data-ended" not in client.get(f"/runs/{active.pk}/log").content.decode()
+    assert 'data-active="false"' in client.get(f"/runs/{ended.pk}/head").content.decode()
+    stranger = logged_in(make_user(roles={make_project(): Role.ADMIN}))
+    for tab in ("log", "head", "settings"):
+        assert stranger.get(f"/runs/{ended.pk}/{tab}").status_code == 404
+
+
+@pytest.mark.covers("UX.3")
+def test_a_job_is_read_first_and_says_what_it_overrides(django_assert_max_num_queries: Any) -> None:
+    job = make_job(cron="0 6 * * *", speed=2.5, arguments={"start": "https://a.org/"})
+    for _ in range(12):
+        ended_run(RunState.EXITED, job=job)
+    viewer = logged_in(make_user(roles={job.project: Role.VIEWER}))
+    with django_assert_max_num_queries(16):
+        page = viewer.get(f"/jobs/{job.pk}")
+    text = text_of(page)
+    assert "Every day at 06:00" in text
+    assert "speed 2.5" in text
+    assert "start https://a.org/" in text
+    assert "Run now with other arguments" not in text
+    tabs = re.findall(r'<a href="([^"]+)"', page.content.decode().partition("cy-tabs")[2])[:6]
+    assert tabs == [
+        f"/jobs/{job.pk}",
+        f"/jobs/{job.pk}/runs",
+        f"/jobs/{job.pk}/data",
+        f"/admin/jobs/job/{job.pk}/schedule",
+        f"/admin/jobs/job/{job.pk}/change/",
+        f"/jobs/{job.pk}/alerts",
+    ]
+    for tab in tabs:
+        assert viewer.get(tab).status_code == 200
+    stranger = logged_in(make_user(roles={make_project(): Role.ADMIN}))
+    assert {stranger.get(tab).status_code for tab in tabs if "change" not in tab} == {404}
+    usual = text_of(viewer.get(f"/jobs/{make_job(project=job.project, speed=None).pk}"))
+    assert "Nothing: the spider's own settings hold." in usual
+
+
+@pytest.mark.covers("UX.3")
+def test_runs_of_a_job_are_paged() -> None:
+    job = make_job()
+    runs = [ended_run(RunState.EXITED, job=job).pk for _ in range(52)]
+    client = logged_in(make_superuser())
+    page = client.get(f"/jobs/{job.pk}/runs").content.decode()
+    assert f'href="/runs/{runs[-1]}"' in page
+    following = re.search(r'rel="next" href="([^"]+)"', page)
+    assert following
+    last = client.get(f"/jobs/{job.pk}/runs{following[1]}").content.decode()
+    assert f'href="/runs/{runs[0]}"' in last
+    assert f'href="/runs/{runs[2]}"' not in last
+    assert 'rel="next"' not in last
 
 
 @pytest.mark.parametrize("address", ["/runs/{}", "/runs/{}/live"])
@@ -343,9 +426,9 @@ def test_the_page_of_a_run_costs_a_fixed_number_of_queries(
     run = played_run(None, total=80, failed=80, failures=80, agents={"n1": 1, "n2": 2})
     make_allocation(run, *(make_agent() for _ in range(20)))
     client = logged_in(make_superuser())
-    with django_assert_max_num_queries(18):
+    with django_assert_max_num_queries(19):
         client.get(f"/runs/{run.pk}")
-    with django_assert_max_num_queries(16):
+    with django_assert_max_num_queries(17):
         client.get(f"/runs/{run.pk}/live")
 
 

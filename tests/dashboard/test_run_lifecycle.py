@@ -175,7 +175,7 @@ def test_where_a_run_comes_from_and_what_it_waits_for() -> None:
 def test_a_run_can_be_repeated_with_its_arguments_although_another_is_active() -> None:
     run = make_run(job=make_job(arguments={"depth": 1}), state=S.RUNNING, arguments={"depth": 2})
     client = logged_in(make_user(roles={run.job.project: Role.OPERATOR}))
-    html = client.get(f"/runs/{run.pk}").content.decode()
+    html = client.get(f"/runs/{run.pk}/settings").content.decode()
     assert "&quot;depth&quot;: 2" in html
     assert 'name="overlap"' in html
     start = f"/admin/jobs/job/{run.job_id}/start"
@@ -188,4 +188,5 @@ def test_a_run_can_be_repeated_with_its_arguments_although_another_is_active() -
 
 def test_the_log_is_on_the_page() -> None:
     run = make_run(state=S.RUNNING)
-    assert f'data-socket="/ws/logs/run:{run.pk}"' in page(run)
+    log = logged_in(make_superuser()).get(f"/runs/{run.pk}/log").content.decode()
+    assert f'data-socket="/ws/logs/run:{run.pk}"' in log

@@ -12,7 +12,7 @@ from django.utils import timezone
 from apps.access.states import Role
 from apps.jobs.models import Job, JobLink, PlannedRun
 from apps.jobs.services import add_link, plan_due, sync_schedule
-from tests.access.factories import Api, make_project, make_superuser, make_user
+from tests.access.factories import Api, enter, make_project, make_superuser, make_user
 from tests.jobs.factories import make_job
 
 pytestmark = pytest.mark.django_db
@@ -198,3 +198,33 @@ def test_people_without_a_project_see_no_schedule(job: Job) -> None:
     stranger = Api(make_user(roles={make_project(): Role.ADMIN}))
     assert stranger.get(f"jobs/{job.pk}/schedule").status_code == 404
     assert stranger.get("planned-runs").json()["results"] == []
+
+
+@pytest.mark.slow("1 s")
+@pytest.mark.covers("UX.3")
+def test_the_tab_saves_a_schedule_and_says_what_is_wrong(job: Job) -> None:
+    editor, viewer = (
+        enter(make_user(roles={job.project: role})) for role in (Role.EDITOR, Role.VIEWER)
+    )
+    address = f"/admin/jobs/job/{job.pk}/schedule"
+    values = {"cron": "0 6 * * *", "time_zone": "Europe/Paris", "overlap": "queue"}
+    values["misfire"] = "skip"
+    page = editor.get(address).content.decode()
+    assert 'data-cron="0 6 * * *"' in page
+    assert editor.post(address, values).headers["Location"] == address
+    job.refresh_from_db()
+    assert (job.cron, job.time_zone, job.overlap) == ("0 6 * * *", "Europe/Paris", "queue")
+    assert "Every day at 06:00" in editor.get(address).content.decode()
+    wrong = editor.post(address, values | {"cron": "0 66 * * *", "time_zone": "Paris"})
+    assert wrong.status_code == 200
+    assert "The cron expression is not valid" in wrong.content.decode()
+    assert "is not a time zone" in wrong.content.decode().replace("&#x27;", "'")
+    job.refresh_from_db()
+    assert job.cron == "0 6 * * *"
+    assert "data-cron" not in viewer.get(address).content.decode()
+    assert viewer.post(address, values).status_code == 403
+
+
+def test_the_preview_has_words_in_the_language_of_the_request(api: Api) -> None:
+    body = {"cron": "0 6 * * 1-5", "time_zone": "UTC"}
+    assert api.post("jobs/schedule/preview", body).json()["words"] == "Monday to Friday at 06:00"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.messages import get_messages
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from apps.access.models import AuditRecord, User
 from apps.access.states import Role
@@ -193,9 +196,45 @@ def test_nobody_adds_changes_or_deletes_a_run() -> None:
     client = logged_in(make_superuser())
     assert client.get(f"{LIST}add/").status_code == 403
     assert client.get(f"{LIST}{run.pk}/delete/").status_code == 403
-    page = client.get(f"{LIST}{run.pk}/change/").content.decode()
-    assert "https://a.org/" in page
-    assert 'name="state"' not in page
+    assert client.get(f"{LIST}{run.pk}/change/").headers["Location"] == f"/runs/{run.pk}"
+    assert client.get(f"{LIST}none/change/").status_code == 404
+    assert "https://a.org/" in client.get(f"/runs/{run.pk}/settings").content.decode()
+
+
+@pytest.mark.covers("UX.4")
+def test_runs_are_sorted_by_their_figures_and_exported() -> None:
+    job = make_job(name="=books")
+    now = timezone.now()
+    runs = []
+    for number in (2, 1, 3):
+        started = now - timedelta(minutes=number)
+        run = make_run(
+            job=job,
+            state=RunState.EXITED,
+            created_at=started,
+            started_at=started,
+            ended_at=now,
+            items=number,
+            requests_total=number,
+            requests_failed=number,
+        )
+        report(run, total=10 * number, failed=number, items=number, success=9 * number)
+        runs.append(run)
+    client = logged_in(make_superuser())
+    least_first = [runs[1].pk, runs[0].pk, runs[2].pk]
+    for title in ("items", "total", "failed", "duration"):
+        column = 1 + client.get(LIST).context["cl"].list_display.index(title) - 1
+        for sign, pks in (("", least_first), ("-", least_first[::-1])):
+            shown = client.get(LIST, {"o": f"{sign}{column}"}).context["cl"].result_list
+            assert [run.pk for run in shown] == pks, title
+    day = f"{now:%Y-%m-%d}"
+    asked = {"created_at_from_0": day, "created_at_from_1": "00:00:00"}
+    assert client.get(LIST, asked).status_code == 200
+    chosen = {"action": "export_csv", "_selected_action": [run.pk for run in runs]}
+    rows = list(csv.DictReader(client.post(LIST, chosen).content.decode().splitlines()))
+    assert [row["items"] for row in rows] == ["3", "1", "2"]
+    assert {row["outcome"] for row in rows} == {"finished_with_errors"}
+    assert {row["job"] for row in rows} == {"'=books"}
 
 
 def test_failed_requests_are_found_by_their_run(django_assert_max_num_queries: Any) -> None:

@@ -102,7 +102,8 @@ PAGES: dict[str, tuple[str, dict[str, str]]] = {
         {
             f"{each}_selected": f"POST runs/{{id}}/{each}"
             for each in ("pause", "resume", "restart", "stop")
-        },
+        }
+        | {"export_csv": "GET runs"},
     ),
     "projects.Build": (
         "builds",
