@@ -47,12 +47,12 @@ def test_a_person_starts_the_sample_job_and_watches_it_end(
     keep(page, "home")
     page.goto("/admin/jobs/job/")
     page.get_by_role("link", name="Sample site", exact=True).click()
+    page.locator(".cy-tabs").get_by_role("link", name="Settings", exact=True).click()
     # Slow enough for a person to watch.
     field(page, "speed").fill("25")
     page.get_by_role("button", name="Save", exact=True).click()
-    page.wait_for_url("**/admin/jobs/job/")
-    row = page.get_by_role("row").filter(has_text="Sample site")
-    row.get_by_role("button", name="Start").click()
+    page.wait_for_url(re.compile(r"/jobs/\d+$"))
+    page.get_by_role("button", name="Start", exact=True).click()
     page.wait_for_url(re.compile(r"/runs/\d+$"))
     state = page.locator("#run [data-state]").first
     expect(state).to_have_attribute("data-state", "running", timeout=30_000)
@@ -102,7 +102,13 @@ def test_pages_work_under_their_security_policy(
             page.goto("/admin/login/")
             page.get_by_role("button", name="Log in").click(trial=True)
         else:
-            for path in ("/admin/", "/admin/jobs/job/", "/admin/jobs/job/1/change/", "/runs/1"):
+            for path in (
+                "/admin/",
+                "/admin/jobs/job/",
+                "/admin/jobs/job/1/change/",
+                "/jobs/1",
+                "/runs/1",
+            ):
                 page.goto(path)
                 expect(page.locator("nav, header").first).to_be_visible()
             page.goto("/api/v1/docs")

@@ -21,6 +21,7 @@ PAGES = {
     "runs": "/admin/jobs/run/?state__in=failed",
     "jobs": "/admin/jobs/job/",
     "job": "/admin/jobs/job/1/change/",
+    "job-overview": "/jobs/1",
     "agents": "/admin/agents/agent/",
     "agent": "/admin/agents/agent/1/change/",
     "hosts": "/admin/jobs/host/",

@@ -31,6 +31,15 @@ class SidebarPage:
 # Pages below those of another app: the list that they belong to.
 _PARENTS: Final = {
     "dashboard:run": "admin:jobs_run_changelist",
+    "dashboard:run-log": "admin:jobs_run_changelist",
+    "dashboard:run-settings": "admin:jobs_run_changelist",
+    "dashboard:job": "admin:jobs_job_changelist",
+    "dashboard:job-runs": "admin:jobs_job_changelist",
+    "dashboard:job-alerts": "admin:jobs_job_changelist",
+    "dashboard:calendar": "admin:jobs_plannedrun_changelist",
+    "dashboard:timeline": "admin:jobs_plannedrun_changelist",
+    "dashboard:dependencies": "admin:jobs_plannedrun_changelist",
+    "datasets:run-requests": "admin:jobs_run_changelist",
     "datasets:run": "admin:jobs_run_changelist",
     "datasets:compare": "admin:jobs_run_changelist",
     "datasets:run-files": "admin:jobs_run_changelist",

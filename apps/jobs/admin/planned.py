@@ -41,7 +41,11 @@ class PlannedRunAdmin(ReadOnly, ProjectScopedAdmin):
     list_select_related = ("schedule__job", "run")
     search_fields = ("schedule__job__name", "reason")
     list_per_page = 50
+    list_before_template = "admin/jobs/plannedrun/list_head.html"
     fields = ("job_link", "planned_at", "outcome", "reason", "run_link", "decided_at")
+
+    class Media:
+        css = {"all": ["dashboard/dashboard.css", "datasets/datasets.css"]}
 
     @display(description=_("job"), ordering="schedule__job__name")
     def job_link(self, row: PlannedRun) -> SafeString:
