@@ -104,7 +104,7 @@ def replay_pages(request: HttpRequest, pk: int) -> HttpResponse:
     except DomainError as error:
         messages.error(request, str(error.text))
         return HttpResponseRedirect(reverse("datasets:run-pages", args=[pk]))
-    return HttpResponseRedirect(reverse("admin:jobs_run_change", args=[replay.pk]))
+    return HttpResponseRedirect(reverse("dashboard:run", args=[replay.pk]))
 
 
 def kept_page(request: HttpRequest, pk: int, warc: str, record: int) -> HttpResponse:
