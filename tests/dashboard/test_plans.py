@@ -78,7 +78,7 @@ def test_the_timeline_puts_overlapping_runs_into_lanes(django_assert_max_num_que
     old = NOW - timedelta(hours=40)
     make_run(job=job, state=RunState.EXITED, created_at=old, started_at=old, ended_at=old)
     user = make_superuser()
-    with django_assert_max_num_queries(2):
+    with django_assert_max_num_queries(3):
         timeline = timeline_of(user, hours=24, by_host=False, now=NOW)
     (row,) = timeline.rows
     assert (row.name, row.lanes, len(row.bars), row.hidden) == ("hourly", MAX_LANES, MAX_LANES, 2)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
 
-from django.db.models import Q
 from django.utils.translation import gettext as _
 
 from apps.access.models import User
@@ -118,7 +117,7 @@ def calendar_of(user: User, first: date, now: datetime) -> CalendarMonth:
     return CalendarMonth(first, weeks, is_cut=len(schedules) > MAX_SCHEDULES)
 
 
-def _past(user: User, first: date, last: date) -> Iterable[dict[str, Any]]:
+def _past(user: User, first: date, last: date) -> Any:
     rows = JobDay.objects.visible_to(user).filter(day__range=(first, last))
     worst_first = rows.order_by("day", "-runs_failed", "-runs_with_errors", "job__name", "job")
     names = ("day", "job", "job__name", "runs_succeeded", "runs_with_errors", "runs_failed")
@@ -219,11 +218,11 @@ class Timeline:
 def timeline_of(user: User, *, hours: int, by_host: bool, now: datetime) -> Timeline:
     """Return the runs of the last ``hours``, and by job the planned ones of a quarter of it.
 
-    At most two queries.
+    Two queries, three by job.
     """
     since = now - timedelta(hours=hours)
     until = now if by_host else now + timedelta(hours=hours / 4)
-    runs = list(_runs_since(user, since)[: MAX_RUNS + 1])
+    runs = _runs_since(user, since)
     rows: dict[Any, TimelineRow] = {}
     for run in sorted(runs[:MAX_RUNS], key=lambda run: (run.started_at or since, run.pk)):
         key = run.host if by_host else run.job_id
@@ -239,14 +238,15 @@ def timeline_of(user: User, *, hours: int, by_host: bool, now: datetime) -> Time
         now_x=f"{_share(now, since, until):.3f}",
         marks=[since + (until - since) * part / 6 for part in range(7)],
         rows=listed[:MAX_ROWS],
-        is_cut=len(runs) > MAX_RUNS or len(listed) > MAX_ROWS,
+        is_cut=len(runs) >= MAX_RUNS or len(listed) > MAX_ROWS,
     )
 
 
-def _runs_since(user: User, since: datetime) -> Any:
-    runs = Run.objects.visible_to(user).filter(started_at__isnull=False)
-    recent = runs.filter(Q(ended_at__isnull=True) | Q(ended_at__gte=since))
-    return recent.select_related("job").order_by("-ended_at", "-id")
+def _runs_since(user: User, since: datetime) -> list[Run]:
+    """Return active runs and those that have ended since, newest first: one index for each."""
+    runs = Run.objects.visible_to(user).filter(started_at__isnull=False).select_related("job")
+    ended = runs.filter(ended_at__gte=since).order_by("-ended_at", "-id")
+    return [*runs.active().order_by("-id")[:MAX_RUNS], *ended[:MAX_RUNS]]
 
 
 def _add_planned(
