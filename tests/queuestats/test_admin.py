@@ -201,6 +201,8 @@ def test_nobody_adds_changes_or_deletes_a_run() -> None:
     assert "https://a.org/" in client.get(f"/runs/{run.pk}/settings").content.decode()
 
 
+# The admin theme's filter of dates gives naive ones.
+@pytest.mark.filterwarnings("ignore:DateTimeField Run.created_at:RuntimeWarning")
 @pytest.mark.covers("UX.4")
 def test_runs_are_sorted_by_their_figures_and_exported() -> None:
     job = make_job(name="=books")

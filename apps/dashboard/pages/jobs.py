@@ -11,6 +11,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from apps.access.admin.lists import page_links
+from apps.access.services import has_role
+from apps.access.states import Role
 from apps.dashboard.pages.periods import days_of
 from apps.dashboard.queries.jobs import RUNS_A_PAGE, incidents_of, job_view, runs_of
 from apps.jobs.models import Job
@@ -32,6 +34,7 @@ def job_page(request: HttpRequest, pk: int) -> HttpResponse:
         "placement": explain_placement(job=job, now=now),
         "overlaps": OverlapPolicy.choices,
         "active_run": _active_run(request, job),
+        "may_start": has_role(request.user, job.project_id, Role.OPERATOR),
     }
     return TemplateResponse(request, "dashboard/job.html", context)
 
