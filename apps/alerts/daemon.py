@@ -29,6 +29,7 @@ from apps.runtime.daemon import Identity
 from apps.runtime.errors import DATABASE_AWAY, LeaseLost, NoFreeNumber
 from apps.runtime.models import WorkerLease
 from apps.runtime.services import hold_lease, lease_worker, release_lease, renew_lease
+from apps.runtime.services.round_trips import RoundTrips
 from yardkit import failpoints
 from yardkit.clock import Clock
 from yardkit.timers import Timers
@@ -73,7 +74,14 @@ def register_monitor_task(
 class MonitorDaemon:
     """Each step renews the lease and, every 5 s, samples, reads events and evaluates rules."""
 
-    def __init__(self, *, clock: Clock, identity: Identity, sample: Sample) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        identity: Identity,
+        sample: Sample,
+        round_trips: RoundTrips | None = None,
+    ) -> None:
         self._clock = clock
         self._identity = identity
         self._sample = sample
@@ -89,6 +97,7 @@ class MonitorDaemon:
         self._evaluator = Evaluator(self._reader)
         self._events = EventReader(self._reader)
         self._took_seconds = 0.0
+        self._round_trips = round_trips or RoundTrips()
         self.follower = ConfigWatcher(kind=KIND, apply=self.use, clock=clock, identity=identity)
 
     @property
@@ -104,6 +113,7 @@ class MonitorDaemon:
             "took_seconds": round(self._took_seconds, 3),
             "unasked": sorted(self._failures.failing | self._reader.failing),
             "cut": sorted(self._reader.cut),
+            "queues": self._round_trips.detail(),
         }
 
     def setup(self) -> None:

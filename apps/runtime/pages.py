@@ -15,7 +15,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from apps.runtime.errors import DATABASE_ERRORS
-from apps.runtime.queries import unapplied_migrations
+from apps.runtime.queries import queue_problems, unapplied_migrations
 from apps.runtime.services import shared_broker
 from yardkit.broker import BrokerError
 from yardkit.questions import Question, QuestionOutcome, read_all
@@ -41,14 +41,20 @@ def healthz(request: HttpRequest) -> JsonResponse:
 def readyz(request: HttpRequest) -> JsonResponse:
     """Return 200 if database, broker and cache answer and the disk has space; else 503 with the
     problem.
+
+    ``queues`` names shared queues through which no message goes. They do not make a process
+    unready: another web process would not be better off, and it takes requests all the same.
     """
     answers = read_all(_checks, ANSWER_SECONDS)
     problems = {name: _problem(name, answer) for name, answer in answers.items()}
     ready = not any(problems.values())
+    queues = _queues.read(ANSWER_SECONDS) if ready else {}
+    status = "degraded" if queues else "ok"
     return JsonResponse(
         {
-            "status": "ok" if ready else "unavailable",
+            "status": status if ready else "unavailable",
             "checks": {name: problem or "ok" for name, problem in problems.items()},
+            "queues": queues,
         },
         status=200 if ready else 503,
         headers={} if ready else {"Retry-After": "5"},
@@ -84,6 +90,17 @@ def _broker() -> str | None:
     return None if broker.connected else "connection lost, reconnecting"
 
 
+def _broken_queues() -> dict[str, str]:
+    try:
+        # Without the broker's words, which may name hosts.
+        return {name: problem.partition(":")[0] for name, problem in queue_problems().items()}
+    except DATABASE_ERRORS as error:
+        logger.warning("the state of the queues is not known: %s", error)
+        return {}
+    finally:
+        connections.close_all()
+
+
 def _cache() -> str | None:
     try:
         cache.set(_CACHE_KEY, "ok", 60)
@@ -113,3 +130,4 @@ _checks: dict[str, Question[str | None]] = {
         ("disk", _disk),
     )
 }
+_queues: Question[dict[str, str]] = Question(_broken_queues, name="readyz-queues")

@@ -97,3 +97,16 @@ def _active(kind: str) -> QuerySet[Daemon]:
 
 def _last_chance(now: datetime | None) -> datetime:
     return (now or database_now()) - timedelta(seconds=LIVE_SECONDS)
+
+
+def queue_problems() -> dict[str, str]:
+    """Return what the leading monitor found wrong with shared queues, by queue.
+
+    Empty without a living monitor: then nothing is known. See ``services.round_trips``.
+    """
+    found = {}
+    for detail in live_daemons(kind="monitor").values_list("detail", flat=True):
+        for queue, result in detail.get("queues", {}).items():
+            if result["problem"]:
+                found[queue] = ": ".join(filter(None, (result["problem"], result["detail"])))
+    return found

@@ -35,7 +35,7 @@ from apps.requeststore.services.kind import KIND as BIZZES
 from apps.requeststore.stores.factory import open_node
 from apps.routing.placeholders import placeholders, problems
 from apps.routing.queries.tracks import KIND
-from apps.runtime.queries import live_daemons
+from apps.runtime.queries import live_daemons, queue_problems
 from apps.runtime.services.objects import problem_of_signed_addresses, shared_objects
 from apps.seeds.engine.errors import SeedError, StoreInUse
 from apps.seeds.models import Frontier
@@ -79,6 +79,7 @@ def diagnose() -> list[StoreCheck]:
         _objects,
         _runner,
         _accounts,
+        _queues,
         _celery,
         _routers,
         _fetchers,
@@ -306,6 +307,25 @@ def _accounts() -> StoreCheck:
         return StoreCheck(name, masked(url), ok=False, detail=str(error), how=how)
     return StoreCheck(
         name, masked(url), ok=True, detail=f"{who} makes each run an account of its own"
+    )
+
+
+def _queues() -> StoreCheck:
+    try:
+        watched = live_daemons(kind="monitor").exists()
+        problems = queue_problems()
+    except DatabaseError:
+        # Reported by the check of the database.
+        return StoreCheck("Queues", "", ok=True, detail="not known: see DATABASE_URL")
+    if not watched:
+        return StoreCheck("Queues", "", ok=True, detail="not known: no run_monitor is running")
+    return StoreCheck(
+        "Queues",
+        "",
+        ok=not problems,
+        detail="; ".join(f"{name}: {problem}" for name, problem in sorted(problems.items()))
+        or "the monitor's messages come back",
+        how="restart the process that reads the queue; docs/runbook.md names it",
     )
 
 

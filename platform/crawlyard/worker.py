@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 # Below the 5 s in which a process must have ended.
 GRACE_SECONDS: Final = 2.0
 IDLE_SECONDS: Final = 0.3
+# A consumer that begins as often between two signs of life is refused, not reconnecting.
+REFUSED_BEGINS: Final = 3
 
 
 class Worker:
@@ -91,11 +93,21 @@ class Worker:
         # In a signal handler: only set a bool and write a byte.
         self._stop.request()
 
+    def _begun(self) -> int:
+        """Return how often the consumer began; while the broker is unreachable it waits."""
+        return int(getattr(self._worker.consumer, "restart_count", 0))
+
     def _guard(self, last_words: Callable[[], None]) -> None:
         # Celery's loop blocks while the broker is unreachable; the process is alive all the same,
-        # so heartbeats are sent from here.
+        # so heartbeats are sent from here. A consumer that the broker refuses is begun again and
+        # again and never gets a task: such a process must look dead, so that it is seen.
+        begun = self._begun()
         while not self._stop.wait(FEED_SECONDS):
-            self._life.feed()
+            before, begun = begun, self._begun()
+            if begun - before < REFUSED_BEGINS:
+                self._life.feed()
+            else:
+                logger.error("the consumer began %d times in %g s", begun - before, FEED_SECONDS)
         self._life.stopping()
         # Also for a stop requested by code, or before Celery installed its signal handlers.
         state.should_stop = 0

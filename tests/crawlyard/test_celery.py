@@ -15,7 +15,10 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from tests.e2e.daemon_processes import Daemons
+from tests.plugins.markers import BROKER_URL
 from tests.plugins.measurements import Measured
+from tests.plugins.stores import rabbitmqctl
+from yardkit.liveness import FEED_SECONDS, FILE_SETTING
 
 # A busy machine takes its time to start a process, and each test starts some.
 pytestmark = [pytest.mark.slow("workers and beats as processes"), pytest.mark.timeout(600)]
@@ -268,6 +271,26 @@ def test_on_rabbitmq_nothing_is_left_behind_but_durable_queues(
     status, _seconds = daemons.stop("worker", signal.SIGTERM)
     assert status == 0
     assert "guest:guest" not in daemons.log("worker")
+
+
+@pytest.mark.services
+def test_a_worker_whose_consumer_is_refused_gives_no_sign_of_life(tmp_path: Path) -> None:
+    name = f"crawlyard_test_quorum_{tmp_path.parent.name}_{tmp_path.name}"
+    # Celery's consumer asks for what quorum queues do not have.
+    rabbitmqctl("add_vhost", name, "--default-queue-type", "quorum")
+    try:
+        rabbitmqctl("set_permissions", "-p", name, "guest", ".*", ".*", ".*")
+        daemons = Daemons(tmp_path, BROKER_URL=urlsplit(BROKER_URL)._replace(path=name).geturl())
+        daemons.migrate()
+        file = tmp_path / "life.json"
+        daemons.start("worker", "run_worker", **{FILE_SETTING: str(file)})
+        daemons.until_logged("worker", "the consumer began")
+        before = file.read_text() if file.exists() else ""
+        time.sleep(2 * FEED_SECONDS + 1)
+        assert (file.read_text() if file.exists() else "") == before
+        daemons.end()
+    finally:
+        rabbitmqctl("delete_vhost", name)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ def test_ready_names_every_store(client: Client) -> None:
     assert answer.json() == {
         "status": "ok",
         "checks": {"database": "ok", "broker": "ok", "cache": "ok", "disk": "ok"},
+        "queues": {},
     }
     assert client.head("/readyz").status_code == 200
 

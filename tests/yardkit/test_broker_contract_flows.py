@@ -28,6 +28,7 @@ from yardkit.broker import (
     drain,
 )
 from yardkit.broker.base import DEAD_QUEUE, HEADER_DIED_AT, HEADER_QUEUE, HEADER_REASON
+from yardkit.broker.echoes import ask_for_echo
 
 
 def take_dead(broker: Broker, queue: str, number: int) -> list[Delivery]:
@@ -46,6 +47,45 @@ def take_dead(broker: Broker, queue: str, number: int) -> list[Delivery]:
     subscription.close()
     assert len(found) == number
     return found
+
+
+# --- echoes -------------------------------------------------------------------------------------
+
+
+def test_an_echo_is_answered_by_a_consumer_that_takes(broker: Broker, queue: str) -> None:
+    subscription = broker.subscribe(queue, prefetch=10)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask_for_echo, broker, queue, timeout=PATIENCE_SECONDS)
+        while not asked.done():
+            assert subscription.take(10, 0.05) == []
+        asked.result()
+        # Between other messages it takes no one's place.
+        put(broker, queue, b"a")
+        again = pool.submit(ask_for_echo, broker, queue, timeout=PATIENCE_SECONDS)
+        wait_until(lambda: ready(broker, queue) == 0, "both are delivered")
+        time.sleep(0.2)
+        put(broker, queue, b"b", b"c")
+        found = take(subscription, 3)
+        again.result()
+    assert bodies(found) == [b"a", b"b", b"c"]
+    subscription.ack(found)
+    subscription.close()
+    assert ready(broker, queue) == 0
+
+
+def test_an_echo_without_a_consumer_fails_in_time_and_leaves_nothing(
+    broker: Broker, queue: str
+) -> None:
+    with pytest.raises(TimeoutError):
+        ask_for_echo(broker, queue, timeout=0.5)
+    subscription = broker.subscribe(queue)
+    # A consumer that takes nothing does not answer either.
+    with pytest.raises(TimeoutError):
+        ask_for_echo(broker, queue, timeout=0.5)
+    assert subscription.take(10, 0.5) == []
+    subscription.close()
+    with pytest.raises(BrokerError):
+        ask_for_echo(broker, f"{queue}.missing", timeout=5)
 
 
 # --- dead letters -------------------------------------------------------------------------------

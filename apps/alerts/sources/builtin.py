@@ -24,6 +24,7 @@ RULES: Final = (
     _condition("agent silent", "agent.silent", _("an agent does not respond"), 30, WARNING),
     _condition("host silent", "host.silent", _("a host for runs does not report"), 15, CRITICAL),
     _condition("queue without reader", "queue.unread", _("a queue has no consumer"), 60, CRITICAL),
+    _condition("queue broken", "queue.broken", _("no message goes through a queue"), 20, CRITICAL),
     _condition("dead letters held", "dead_letters.held", _("there are dead letters"), 0, WARNING),
     _condition("outbox stuck", "outbox.stuck", _("outbox messages are stuck"), 0, CRITICAL),
     _condition(

@@ -18,7 +18,13 @@ from apps.jobs.engine.placement import ONLINE_SECONDS
 from apps.jobs.models import Host
 from apps.jobs.states import HostMode
 from apps.runtime.models import DeadLetter, OutboxMessage
-from apps.runtime.queries import LIVE_SECONDS, database_now, live_daemons, stale_daemons
+from apps.runtime.queries import (
+    LIVE_SECONDS,
+    database_now,
+    live_daemons,
+    queue_problems,
+    stale_daemons,
+)
 from apps.runtime.services import steady_for
 from apps.runtime.states import DeadLetterState
 
@@ -155,6 +161,30 @@ class QueueWithoutConsumer:
             )
 
 
+class QueueBroken:
+    """Shared queues through which the monitor's messages do not come back."""
+
+    name = "queue.broken"
+    title: object = _("no message goes through a queue")
+    sentence: object = _("no message goes through the queue %(queue)s: %(problem)s")
+    advice: object = _(
+        "Restart the process that reads this queue. A queue that is down needs its RabbitMQ node; "
+        "the runbook says how."
+    )
+    facts: tuple[str, ...] = ("queue", "problem")
+
+    def now(self, at: datetime) -> Iterator[Occurrence]:
+        """Yield one occurrence per queue."""
+        for queue, problem in sorted(queue_problems().items()):
+            yield Occurrence(
+                id=f"queue:{queue}",
+                project=None,
+                key=queue,
+                at=at,
+                facts={"queue": queue, "problem": problem[:REASON]},
+            )
+
+
 class DeadLettersHeld:
     """Messages in the dead-letter queue that wait for an operator."""
 
@@ -242,6 +272,7 @@ SOURCES: Final[tuple[ConditionSource, ...]] = (
     AgentSilent(),
     HostSilent(),
     QueueWithoutConsumer(),
+    QueueBroken(),
     DeadLettersHeld(),
     OutboxStuck(),
 )

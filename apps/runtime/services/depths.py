@@ -96,6 +96,11 @@ def _on_rabbitmq() -> bool:
     return str(settings.BROKER_URL).startswith(("amqp://", "amqps://"))
 
 
+def settled_totals() -> dict[str, int]:
+    """Return how many messages of each queue the living daemons have acknowledged."""
+    return _settled()[0]
+
+
 def _settled() -> tuple[dict[str, int], str]:
     """Return acknowledged counts of living daemons by queue, and a token that changes with the set
     of daemons.

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from yardkit.broker.base import BrokerClosed, Delivery
+from yardkit.broker.echoes import split_echoes
 
 logger = logging.getLogger(__name__)
 
@@ -15,7 +16,13 @@ logger = logging.getLogger(__name__)
 class Inbox:
     """In-memory queue with one producer, the I/O thread, and any number of consumers."""
 
-    def __init__(self, on_ready: Callable[[], None] | None) -> None:
+    def __init__(
+        self,
+        on_ready: Callable[[], None] | None,
+        answer: Callable[[list[Delivery]], None] | None = None,
+    ) -> None:
+        """``answer`` settles and answers requests for an echo, which are never handed out."""
+        self._answer = answer
         self._arrived = threading.Condition()
         self._waiting: deque[Delivery] = deque()
         self._closed_because: str | None = None
@@ -33,6 +40,17 @@ class Inbox:
 
     def take(self, limit: int, timeout: float) -> list[Delivery]:
         """Return up to ``limit`` deliveries; see ``Subscription.take``."""
+        taken = self._take(limit, timeout)
+        if self._answer is None or not taken:
+            return taken
+        asked, taken = split_echoes(taken)
+        if asked:
+            self._answer(asked)
+            # Callers read fewer than the limit as the end of what has arrived.
+            taken += self.take(limit - len(taken), 0.0)
+        return taken
+
+    def _take(self, limit: int, timeout: float) -> list[Delivery]:
         with self._arrived:
             if timeout > 0 and not self._waiting and self._closed_because is None:
                 self._arrived.wait_for(self._has_news, timeout)

@@ -29,6 +29,7 @@ from yardkit.broker.base import (
     Unroutable,
 )
 from yardkit.broker.deadletters import dead_headers
+from yardkit.broker.echoes import echo_messages
 from yardkit.broker.inbox import Inbox
 from yardkit.broker.rabbitmq_connection import Connection
 from yardkit.broker.rabbitmq_control import bind, declare_queue
@@ -56,7 +57,7 @@ class RabbitSubscription:
         self._core = core
         self._queue = queue
         self._prefetch = prefetch
-        self._inbox = Inbox(on_ready)
+        self._inbox = Inbox(on_ready, self._echo)
         # Settled when the broker has accepted the consumer, or has refused it.
         self.accepted: Future[None] = Future()
         # From here on: the I/O thread's alone.
@@ -110,6 +111,11 @@ class RabbitSubscription:
         )
         traffic.settled(self._queue, 1)
         self._core.post(partial(self._publish_dead_letter, tag, dead))
+
+    def _echo(self, asked: list[Delivery]) -> None:
+        if answers := echo_messages(asked):
+            self._core.post(partial(self._core.send, PublishedBatch(answers)))
+        self._core.post(partial(self._finish, _tags(asked), give_back=False))
 
     def cancel(self) -> None:
         self._wait_for(self._consume_no_more, _CANCEL_SECONDS)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from yardkit.broker import traffic
 from yardkit.broker.base import Delivery
+from yardkit.broker.echoes import echo_messages
 from yardkit.broker.inbox import Inbox
-from yardkit.broker.sqlite_operations import AckOperation, DeadLetterOperation
+from yardkit.broker.sqlite_operations import AckOperation, DeadLetterOperation, Publish
 from yardkit.broker.sqlite_records import SqliteTag, dead_letter_delivery
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class SqliteSubscription:
         self._worker = worker
         self._queue = queue
         self._prefetch = prefetch
-        self._inbox = Inbox(on_ready)
+        self._inbox = Inbox(on_ready, self._echo)
         # From here on: the I/O thread's alone.
         self.consumer_id = 0
         self.queue_id = 0
@@ -62,6 +63,11 @@ class SqliteSubscription:
             traffic.settled(self._queue, 1)
             envelope = dead_letter_delivery(delivery, reason=reason, died_at=time.time())
             self._worker.submit(DeadLetterOperation(self, delivery.tag, envelope))
+
+    def _echo(self, asked: list[Delivery]) -> None:
+        if answers := echo_messages(asked):
+            self._worker.submit(Publish(answers, time.monotonic()))
+        self._finish(asked, give_back=False)
 
     def cancel(self) -> None:
         self._worker.let_be(self)

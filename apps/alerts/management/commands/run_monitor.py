@@ -8,6 +8,7 @@ from apps.alerts.daemon import EVERY_SECONDS, MonitorDaemon, register_monitor_ta
 from apps.alerts.services.yields import record_yields
 from apps.queuestats.services import sample_gauges
 from apps.runtime.management.daemon_command import DaemonCommand
+from apps.runtime.services.round_trips import RoundTrips
 from yardkit.broker import Broker
 from yardkit.clock import SystemClock
 
@@ -23,6 +24,13 @@ class Command(DaemonCommand):
         register_monitor_task(
             "yields", lambda now: record_yields(now=now), every_seconds=EVERY_SECONDS
         )
+        round_trips = RoundTrips()
+        register_monitor_task(
+            "round trips", lambda _now: round_trips.poll(), every_seconds=EVERY_SECONDS
+        )
         return MonitorDaemon(
-            clock=SystemClock(), identity=self.identity, sample=lambda now: sample_gauges(now=now)
+            clock=SystemClock(),
+            identity=self.identity,
+            sample=lambda now: sample_gauges(now=now),
+            round_trips=round_trips,
         )
