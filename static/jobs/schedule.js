@@ -58,5 +58,4 @@
   }
   cron.addEventListener("input", soon);
   zone.addEventListener("input", soon);
-  if (cron.value) preview();
 })();

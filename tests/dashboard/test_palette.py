@@ -82,7 +82,7 @@ def test_only_what_one_sees_is_found() -> None:
     assert f"/runs/{own.pk}" in [link for _title, link in found(client, f"#{own.pk}")]
     assert found(client, f"#{foreign.pk}") == []
     links = [link for _title, link in found(client, "papers")]
-    assert links == [f"/admin/jobs/job/{own.job_id}/change/"]
+    assert links == [f"/jobs/{own.job_id}"]
     assert found(client, "other") == []
     assert Client().get(reverse("admin:search"), {"s": "papers"}).status_code == 302
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from django.utils import timezone
 from apps.datasets.models import Dataset
 from apps.jobs.models import JobLink
+from apps.jobs.services import sync_schedule
 from apps.queuestats.models import JobDay
 from tests.datasets.factories import make_items, store
 from tests.datasets.kept import keep, page_of
@@ -48,7 +49,10 @@ for run in (old, new):
     report(run, total=60, success=58, failed=2, items=60, bytes_received=4000, final=True, pages=58)
 store_requests(new, [make_request(1), make_failure(2), make_failure(3)])
 keep(new, [page_of("<p>no price", status=404)], Path(tempfile.mkdtemp()))
-JobDay.objects.update(runs_succeeded=2, runs_with_errors=1, run_seconds=7200)
+sync_schedule(job=job, now=now)
+JobDay.objects.update(
+    day=now.date(), runs_succeeded=2, runs_with_errors=1, runs_failed=1, run_seconds=7200
+)
 """
 
 

@@ -38,6 +38,8 @@ NAMED: Final = [
     ("runtime.Daemon", "memory"),
     ("access.User", "person"),
 ]
+# Pages to read, of models whose admin page is a form.
+_PAGES: Final = {"jobs.Job": "dashboard:job"}
 # IDs of stored requests contain the time, so they have at least 13 digits.
 _REQUEST_ID: Final = re.compile(r"\d{13,20}")
 _RUN: Final = re.compile(r"(?:run|运行|#)?\s*#?\s*(\d{1,12})", re.IGNORECASE)
@@ -97,7 +99,7 @@ def _named(request: HttpRequest, words: str) -> Iterator[Hit]:
             continue
         rows = its_admin.get_queryset(request)
         matching, _repeats = its_admin.get_search_results(request, rows, words)
-        address = f"admin:{model._meta.app_label}_{model._meta.model_name}_change"
+        address = _PAGES.get(name, f"admin:{model._meta.app_label}_{model._meta.model_name}_change")
         for row in matching.order_by("-pk")[:MAX_RESULTS]:
             kind = str(model._meta.verbose_name)
             yield Hit(str(row), kind, reverse(address, args=[row.pk]), icon)
