@@ -213,6 +213,7 @@ def test_the_page_of_a_run_tells_its_whole_story() -> None:
         "Total 530 = 528 succeeded + 2 failed + 0 pending ( 0 queued in the run + 0 in flight)."
     ) in text
     assert 'data-accounting data-balanced="true"' in html
+    assert re.search(r'<div data-balanced="true">\s*<dt>Items</dt>', html)
     assert "pages/s on average 5.2" in text
     assert "duration 1:40" in text
     assert re.search(r"queued by ada .* starting by box-1 .* running by box-1 .* exited", text)

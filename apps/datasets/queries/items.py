@@ -90,6 +90,11 @@ class ItemAccounting:
         """Items that the run has yielded and the writer has not stored yet."""
         return max(0, self.yielded - self.stored - self.rejected - self.dropped)
 
+    @property
+    def balanced(self) -> bool:
+        """Whether no more items are stored than were yielded, as far as the run has reported."""
+        return self.yielded >= self.stored + self.rejected + self.dropped
+
     def as_dict(self) -> dict[str, object]:
         """Return the values for REST and pages."""
         return {
