@@ -79,11 +79,38 @@ def test_download_tells_what_the_center_adds(bench: Any) -> None:
     ours = result["ours"]
     assert ours["pages"] == 60
     assert 0 < ours["inside_center_ms"]["p50"] < ours["center_ms"]["p50"]
-    workers = {"center", "statistics", "logs", "agent-1", "agent-2", "spider"}
+    workers = {"center", "statistics", "logs", "datasets", "agent-1", "agent-2", "spider"}
     assert set(ours["cpu_us_per_page"]) == workers
     assert result["peer"] is None
     assert result["limit_ratio"] == round(ours["center_ms"]["p50"] / 10, 3)
     assert result["growth"] == {"steps": [ours], "cpu_ratio": 1.0, "rss_ratio": 1.0}
+
+
+@LONG
+@pytest.mark.covers("OB.1")
+def test_a_web_is_crawled_by_all_sides_within_the_same_limits(bench: Any) -> None:
+    # It fails by itself when a side does not fetch each page, or one that robots.txt forbids.
+    result = bench("download", "--profile", "web", "--pages", "40", "--rounds", "1")
+    sides = {name: result[name] for name in ("ours", "peer", "bare")}
+    for side in sides.values():
+        assert (side["pages"], side["slow_pages"], side["fetched_again"]) == (40, 2, 0)
+        assert side["page_bytes"] > 90_000 > 3 * side["wire_bytes_per_page"]
+        assert side["robots"] >= 40
+    # The platform counts an address that robots.txt forbids as unanswered, too.
+    assert [side["unanswered"] for side in sides.values()] == [4, 3, 3]
+    ours = result["ours"]
+    on_the_way = sum(ours["broker_bytes_by_queue"][name] for name in ("center", "agent", "run"))
+    assert 0 < on_the_way <= result["limit"]["broker_bytes_per_page"] == 2048
+    rates = [sides[side]["pages_per_second"] for side in ("ours", "peer")]
+    assert result["ratio"] == round(rates[0] / rates[1], 2)
+    costs = [sides[side]["cpu_us_per_page"] for side in ("bare", "ours")]
+    assert result["bare_ratio"] == round(costs[0] / costs[1], 3)
+    assert {"center", "objects", "agent-1", "agent-2", "spider"} < set(ours["cpu_us_by_process"])
+
+
+def test_only_downloads_have_the_profile_of_the_web(tmp_path: Path) -> None:
+    done = Daemons(tmp_path).manage("bench", "logs", "--profile", "web", status=2)
+    assert "--profile web is for download" in done.stderr
 
 
 @LONG

@@ -21,11 +21,13 @@ from tools.benches import (
     routing,
     scrapy_runs,
     seeds,
+    web,
 )
 from tools.benches.measuring import BenchFailed
 
 # Dimensions that are multiplied by default: the cost per unit must not grow with them.
 GROWTH = (1, 3, 10)
+PAGES = 3000
 # What runs each, and the arguments it takes.
 BENCHES: dict[str, tuple[Callable[..., dict[str, Any]], tuple[str, ...]]] = {
     "download": (download.run, ("pages", "scales", "peer")),
@@ -80,7 +82,7 @@ class Command(BaseCommand):
         """Measure and print."""
         numbers = (
             *("scale", "pages", "agents", "seconds", "rate", "items", "seeds", "requests"),
-            *("records", "rows", "calls", "lines"),
+            *("records", "rows", "calls", "lines", "rounds"),
         )
         if any(options[one] is not None and options[one] <= 0 for one in numbers):
             raise CommandError("sizes must be above 0", returncode=2)
@@ -96,7 +98,7 @@ class Command(BaseCommand):
         self._print(result)
 
     def _print(self, result: dict[str, Any]) -> None:
-        for side in ("ours", "peer", "growth"):
+        for side in ("ours", "peer", "bare", "growth"):
             if result.get(side):
                 for line in _lines(result[side]):
                     self.stdout.write(f"{side:>6}: {line}")
@@ -107,7 +109,18 @@ class Command(BaseCommand):
 
 
 def _add_sizes(parser: CommandParser) -> None:
-    parser.add_argument("--pages", type=int, default=3000, help="download, scrapy: at scale 1")
+    parser.add_argument(
+        "--pages", type=int, help=f"download, scrapy: at scale 1 ({PAGES}; web: {web.PAGES})"
+    )
+    parser.add_argument(
+        "--profile",
+        choices=("local", "web"),
+        default="local",
+        help="download: web for TLS, compressed pages of 100 KB, 5,000 hosts and politeness",
+    )
+    parser.add_argument(
+        "--rounds", type=int, help=f"download --profile web: crawls of each side ({web.ROUNDS})"
+    )
     parser.add_argument("--agents", type=int, default=1000, help="heartbeats: at scale 1")
     parser.add_argument(
         "--sizes",
@@ -161,6 +174,12 @@ def _run(options: dict[str, Any]) -> dict[str, Any]:
         "servers": options["engines"] == "configured",
     }
     run, names = BENCHES[options["name"]]
+    if options["profile"] == "web":
+        if options["name"] != "download":
+            raise CommandError("--profile web is for download", returncode=2)
+        run, names = web.run, ("pages", "peer", "rounds")
+    elif values["pages"] is None:
+        values["pages"] = PAGES
     # None: as the bench itself has it.
     return run(**{name: values[name] for name in names if values[name] is not None})
 
