@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import os
+import queue
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, ParamSpec, TypeVar
@@ -17,10 +19,18 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _END_SECONDS: Final = 1.0
+# How long a thread waits for its next call: starting one costs more than most lookups.
+_IDLE_SECONDS: Final = 10.0
+
+_Calls = queue.SimpleQueue[Callable[[], None]]
+# Queues of the threads that wait for a call. Appending and popping are atomic.
+_idle: list[_Calls] = []
+# The threads of the parent do not exist in a forked child.
+os.register_at_fork(after_in_child=_idle.clear)
 
 
 async def in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call ``function`` in its own daemon thread and await its result.
+    """Call ``function`` in a daemon thread that has nothing else to do, and await its result.
 
     Cancelling stops the waiting, not the thread.
     """
@@ -32,8 +42,29 @@ async def in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.
         except BaseException as error:  # noqa: BLE001 - handed to the waiting coroutine
             outcome.set_exception(error)
 
-    threading.Thread(target=work, name=f"for-{_name(function)}", daemon=True).start()
+    try:
+        _idle.pop().put(work)
+    except IndexError:
+        threading.Thread(target=_serve, args=(work,), name="calls", daemon=True).start()
     return await settled(outcome)
+
+
+def _serve(work: Callable[[], None] | None) -> None:
+    """Make calls until none has come for a while."""
+    calls: _Calls = queue.SimpleQueue()
+    while work is not None:
+        work()
+        # An idle thread must not keep arguments and result alive.
+        work = None
+        _idle.append(calls)
+        try:
+            work = calls.get(timeout=_IDLE_SECONDS)
+        except queue.Empty:
+            try:
+                _idle.remove(calls)
+            except ValueError:
+                # Somebody has just taken the queue to put a call into it.
+                work = calls.get()
 
 
 async def settled(source: concurrent.futures.Future[T]) -> T:
@@ -114,7 +145,3 @@ def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
-
-
-def _name(function: object) -> str:
-    return getattr(function, "__name__", type(function).__name__)

@@ -169,6 +169,26 @@ def test_robots_txt_is_fetched_through_an_agent_and_kept_to(
     assert sums(harness, open_run)["refused"] == 11
 
 
+def test_the_first_page_of_a_site_goes_to_the_agent_that_has_read_its_robots_txt(
+    harness: CenterHarness, open_run: Run
+) -> None:
+    queues = {agent: topology.agent_commands(agent).name for agent in ("a", "b")}
+    start(harness, open_run, *queues)
+    assert isinstance(harness.receive(queues["b"]), AllocateDownloader)
+    for number in range(6):
+        host = f"h{number}.{HOST}"
+        harness.download(open_run, host=host, count=1)
+        harness.until(lambda: any(harness.broker.depth(queue).ready for queue in queues.values()))
+        agent = next(name for name, queue in queues.items() if harness.broker.depth(queue).ready)
+        (fetch,) = harness.receive(queues[agent]).items
+        address = f"http://{host}/robots.txt"
+        answer = DownloadResult(fetch.id, 1, address, 404, [], b"")
+        other = "b" if agent == "a" else "a"
+        harness.send(REPORTS, DownloadResults(run=open_run.pk, agent=other, items=[answer]))
+        # By chance each time, it would be the other one in one of 64 tests.
+        collect(harness, queues[other], DownloadCommand, 1)
+
+
 def held(harness: CenterHarness, run: Run, **allocate: Any) -> str:
     """20 requests of a run are held at a host that is stopped; the queue of its agent."""
     stop_host(host=HOST, actor=None)

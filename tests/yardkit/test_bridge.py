@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from concurrent.futures import Future
 
 import pytest
 
+from yardkit import bridge
 from yardkit.bridge import in_daemon_thread, settled
 
 
@@ -16,6 +19,43 @@ async def test_a_call_in_a_thread() -> None:
         return word + end, threading.current_thread().daemon
 
     assert await in_daemon_thread(name, "ya", end="rd") == ("yard", True)
+
+
+async def test_a_thread_is_used_again_but_never_by_two() -> None:
+    first = await in_daemon_thread(threading.get_ident)
+    while not bridge._idle:  # it takes the next call a moment after the result of this one
+        await asyncio.sleep(0)
+    assert await in_daemon_thread(threading.get_ident) == first
+    both = threading.Barrier(2, timeout=30)
+    places = await asyncio.gather(in_daemon_thread(both.wait), in_daemon_thread(both.wait))
+    assert sorted(places) == [0, 1]
+
+
+async def test_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bridge, "_IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(bridge, "_idle", [])
+    thread = await in_daemon_thread(threading.current_thread)
+    await asyncio.to_thread(thread.join, 30)
+    assert not thread.is_alive()
+    assert bridge._idle == []
+    assert await in_daemon_thread(divmod, 7, 2) == (3, 1)
+
+
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    program = """
+import asyncio, os
+from yardkit import bridge
+call = bridge.in_daemon_thread
+asyncio.run(call(divmod, 7, 2))
+while not bridge._idle:
+    pass
+pid = os.fork()
+quotient = asyncio.run(call(divmod, 7, 2))[0]
+if not pid:
+    os._exit(quotient)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
 
 
 async def test_its_error_arrives() -> None:

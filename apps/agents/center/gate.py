@@ -247,7 +247,7 @@ class PolitenessGate:
             self._engine.finished(message.run, message.hosts, now)
         elif isinstance(message, DownloadResults):
             for result in message.items:
-                self._engine.fetched(result, now)
+                self._engine.fetched(result, now, message.agent)
         elif isinstance(message, Withdraw):
             return self._withdraw(delivery, message)
         else:
@@ -305,15 +305,20 @@ class PolitenessGate:
         for (run, reply_to), line in lines.items():
             entry = self.runs.use(run)
             self.runs.alive(entry)
-            items = [one.item for one in line]
-            lost = assign(groups, entry, reply_to, items, self._random)
+            rest = []
+            for one in line:
+                if one.connected in entry.alive_set and not one.item.agent:
+                    groups.setdefault((one.connected, run, reply_to), []).append(one.item)
+                else:
+                    rest.append(one.item)
+            lost = assign(groups, entry, reply_to, rest, self._random) if rest else {}
             gone = {id(item) for some in lost.values() for item in some}
             for reason, some in lost.items():
                 notices.append(skipped(run, reply_to, reason, some))
             for one in line:
                 if id(one.item) in gone:
                     self._engine.undo(one)
-            self._count(run, skipped=len(gone), dispatched=len(items) - len(gone))
+            self._count(run, skipped=len(gone), dispatched=len(line) - len(gone))
             notified = [one.item for one in line if one.notified and id(one.item) not in gone]
             notices += _notices((run, reply_to, ""), notified, _dispatched)
         return [*notices, *commands(groups, self.clock.time(), self._reports.name)]

@@ -138,12 +138,14 @@ class PolitenessEngine:
             host.finished(waiting.run, 1)
             self._touched.add(waiting.item.host)
 
-    def fetched(self, result: DownloadResult, now: float) -> None:
+    def fetched(self, result: DownloadResult, now: float, agent: str = "") -> None:
         """Process an agent's answer to a ``RobotsFetch``, whose number is the negative id."""
         origin = self._fetching.pop(-result.id, None)
         if origin is None:
             return
         origin.found(read(result, origin.redirects), now)
+        if origin.waiting:
+            origin.waiting[0].connected = agent
         self._settle(origin, now)
 
     def fetch_failed(self, number: int, problem: str, now: float) -> None:

@@ -28,7 +28,11 @@ ASK_AGAIN_SECONDS: Final = 5.0
 
 @dataclass(slots=True, eq=False)
 class HeldRequest:
-    """A held request. ``limit_seconds``: after that it counts as not in flight any more."""
+    """A held request. ``limit_seconds``: after that it counts as not in flight any more.
+
+    ``connected``: agent that has just read the robots.txt of the site, by the connection that this
+    request can use; "" for none.
+    """
 
     run: int
     reply_to: str
@@ -38,6 +42,7 @@ class HeldRequest:
     ignores_robots: bool = False
     notified: bool = False
     gone: bool = False
+    connected: str = ""
 
 
 class PoliteHost:
