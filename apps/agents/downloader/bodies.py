@@ -27,10 +27,28 @@ Ts = TypeVarTuple("Ts")
 PART_BYTES: Final = 8 * 1024 * 1024
 # Transfers at once, and so parts in memory.
 _TRANSFERS: Final = 8
+# Bodies that wait for a transfer are stored as one object of about this size. Larger ones go alone.
+JOINED_BYTES: Final = 1024 * 1024
+_JOINED_TRANSFERS: Final = 2
 # How long a body that no message could hold waits for the store.
 PATIENCE_SECONDS: Final = 30.0
 _FIRST_RETRY_SECONDS: Final = 0.5
 _LONGEST_RETRY_SECONDS: Final = 5.0
+
+
+class _JoinedBodies:
+    """Bodies of one run that are stored together."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.size = 0
+        self.stored: asyncio.Future[tuple[bytes, bytes]]
+
+    def add(self, body: bytes) -> int:
+        """Append a body; return where it begins."""
+        offset, self.size = self.size, self.size + len(body)
+        self.bodies.append(body)
+        return offset
 
 
 class BodyStore:
@@ -49,11 +67,40 @@ class BodyStore:
         self._outage = Outage(logger, "storing bodies", first=1.0, longest=15.0)
         self._away_until = float("-inf")
         self._reason = ""
+        # By run: bodies that still wait, so that others may join them.
+        self._joining: dict[int, _JoinedBodies] = {}
+        self._turns = asyncio.Semaphore(_JOINED_TRANSFERS)
 
     async def store(self, run: int, body: bytes) -> StoredBody:
         """Store a whole body. Raises ``BodyNotStored``; at once while the store is away."""
         part, digest = await self._put(run, body)
         return StoredBody(len(body), digest, pack_objects([part]))
+
+    async def store_joined(self, run: int, body: bytes) -> StoredBody:
+        """Store a body, with those of the same run that wait meanwhile. Raises ``BodyNotStored``.
+
+        An idle store takes each at once; a busy one takes fewer and larger objects.
+        """
+        joined = self._joining.get(run)
+        if joined is None or joined.size + len(body) > JOINED_BYTES:
+            if len(body) > JOINED_BYTES // 4:
+                return await self.store(run, body)
+            joined = self._joining[run] = _JoinedBodies()
+            joined.stored = asyncio.ensure_future(self._store_all(run, joined))
+        offset = joined.add(body)
+        # One download that is cancelled must not cancel the others.
+        digest, packed = await asyncio.shield(joined.stored)
+        count = len(joined.bodies)
+        return StoredBody(len(body), digest, packed, offset, joined.size, count)
+
+    async def _store_all(self, run: int, joined: _JoinedBodies) -> tuple[bytes, bytes]:
+        async with self._turns:
+            if self._joining.get(run) is joined:
+                del self._joining[run]
+            bodies = joined.bodies
+            part, digest = await self._put(run, b"".join(bodies))
+            self._counters.stored += len(bodies) - 1
+            return digest, pack_objects([part])
 
     async def store_patiently(self, run: int, body: bytes) -> StoredBody:
         """Store a body that cannot go another way: try for a while. Raises ``BodyNotStored``."""

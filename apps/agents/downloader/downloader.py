@@ -42,8 +42,9 @@ from yardkit.text_filters import TextFilter
 logger = logging.getLogger(__name__)
 
 REDIALLING = "the agent's line is redialled first"
-# The first ``result_version`` with bodies in the object store.
+# The first ``result_version`` with bodies in the object store, and with several in one object.
 STORED_BODIES_VERSION: Final = 3
+JOINED_BODIES_VERSION: Final = 4
 # A notice is repeated this long before it expires.
 _RENEW_NOTICE_SECONDS = 15.0
 
@@ -285,6 +286,8 @@ class Downloader:
             # One that may not fit into a message has no other way.
             if len(body) > MAX_CONTENT_BYTES:
                 stored = await bodies.store_patiently(self.run, body)
+            elif self.settings.result_version >= JOINED_BODIES_VERSION:
+                stored = await bodies.store_joined(self.run, body)
             else:
                 stored = await bodies.store(self.run, body)
         except BodyNotStored as error:

@@ -67,11 +67,17 @@ class StoredBody(msgspec.Struct, frozen=True, array_like=True):
 
     ``packed``: its parts in their order, as ``unpack_objects`` reads them, each with the addresses
     to get and delete it. ``sha256``: digest of the whole body, 32 bytes.
+
+    For runs with ``result_version`` 4 an object may hold several bodies of the run: ``bodies`` with
+    ``total`` bytes together, of which this one begins at ``offset``; ``sha256`` is that of all.
     """
 
     size: int
     sha256: bytes
     packed: bytes
+    offset: int = 0
+    total: int = 0
+    bodies: int = 1
 
 
 _decoder = msgspec.msgpack.Decoder(list[SignedObject])

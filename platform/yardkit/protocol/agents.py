@@ -110,9 +110,9 @@ class DownloaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     replay: ReplaySource = ReplaySource()
     # The results that the run reads. 1: headers as text, and the first kinds of failures, for SDKs
     # in images that were built long ago. 2: headers as bytes, and every kind. 3: large bodies in
-    # the object store, and ``body_store``.
+    # the object store, and ``body_store``. 4: several bodies in one object.
     result_version: int = 1
-    # A longer body goes by the object store, as far as there is one and the run reads version 3.
+    # A longer body goes by the object store, if there is one and the run reads it.
     body_inline_bytes: int = 64 * 1024
 
 

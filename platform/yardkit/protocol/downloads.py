@@ -118,7 +118,7 @@ class DownloadResult(msgspec.Struct, frozen=True, array_like=True):
     ``elapsed_ms``: until the end of the body; ``headers_ms``: until the headers. ``length``: what
     ``Content-Length`` said, -1 for nothing. ``protocol``: "HTTP/1.1"; ``peer``: IP address of the
     server, "" behind a proxy; ``certificate``: DER, if the run asked for certificates. ``stored``:
-    where the body is instead of ``body``, for runs with ``result_version`` 3.
+    where the body is instead of ``body``, for runs with ``result_version`` 3 or later.
     """
 
     id: int

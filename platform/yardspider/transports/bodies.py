@@ -40,6 +40,8 @@ log = logging.getLogger("yardspider")
 # A larger body is a file.
 MEMORY_BYTES: Final = 16 * 1024 * 1024
 _TRANSFERS: Final = 8
+# Objects with several bodies, of at most 1 MiB, that wait for the results of the others.
+_JOINED_KEPT: Final = 64
 # How long an unreachable store is tried.
 _AWAY_SECONDS: Final = 60.0
 _FIRST_RETRY_SECONDS: Final = 0.5
@@ -89,6 +91,14 @@ class _BadBody(TransferFailed):
     """What the store has returned is not what the agent has put there."""
 
 
+class _JoinedObject:
+    """An object with several bodies, which is fetched once."""
+
+    def __init__(self, content: asyncio.Future[bytes | BodyFile]) -> None:
+        self.content = content
+        self.taken: set[int] = set()
+
+
 class BodyFetcher:
     """Completes results whose bodies are in the object store; in the loop it was made in.
 
@@ -119,6 +129,8 @@ class BodyFetcher:
         self._deleting: set[asyncio.Future[None]] = set()
         self._ready: list[DownloadResults | DownloadsHeld] = []
         self._awaited: dict[str, asyncio.Future[SignedObject]] = {}
+        # By what a result says of it. The oldest are dropped: results of theirs were lost.
+        self._joined: dict[bytes, _JoinedObject] = {}
 
     def take(self, message: DownloadResults) -> DownloadResults | None:
         """Return the results that are complete; fetch the bodies of the others."""
@@ -153,7 +165,7 @@ class BodyFetcher:
 
     async def close(self, seconds: float) -> None:
         """Delete what was fetched, for at most ``seconds``; the rest is swept by the platform."""
-        for task in self._tasks:
+        for task in (*self._tasks, *(joined.content for joined in self._joined.values())):
             task.cancel()
         if self._deleting:
             await asyncio.wait(list(self._deleting), timeout=seconds)
@@ -166,7 +178,9 @@ class BodyFetcher:
     async def _complete(self, agent: str, result: DownloadResult, stored: StoredBody) -> None:
         loop = asyncio.get_running_loop()
         timer = loop.call_later(_HELD_AFTER_SECONDS, self._hold, result)
-        fetching = asyncio.ensure_future(self._fetched(stored))
+        fetching = asyncio.ensure_future(
+            self._fetched(stored) if stored.bodies == 1 else self._part_of_joined(stored)
+        )
         try:
             while not fetching.done():
                 await asyncio.wait([fetching], timeout=_HELD_SECONDS / 2)
@@ -204,6 +218,28 @@ class BodyFetcher:
     def _add(self, answer: DownloadResults | DownloadsHeld) -> None:
         self._ready.append(answer)
         self._on_ready()
+
+    async def _part_of_joined(self, stored: StoredBody) -> bytes | BodyFile:
+        """Return one of several bodies of an object. Raises ``TransferFailed``."""
+        joined = self._joined.get(stored.packed)
+        if joined is None:
+            whole = StoredBody(stored.total, stored.sha256, stored.packed)
+            joined = _JoinedObject(asyncio.ensure_future(self._fetched(whole)))
+            self._joined[stored.packed] = joined
+            if len(self._joined) > _JOINED_KEPT:
+                del self._joined[next(iter(self._joined))]
+        joined.taken.add(stored.offset)
+        try:
+            content = await asyncio.shield(joined.content)
+        except TransferFailed:
+            if self._joined.get(stored.packed) is joined:
+                del self._joined[stored.packed]
+            raise
+        if len(joined.taken) == stored.bodies:
+            self._joined.pop(stored.packed, None)
+        if not isinstance(content, bytes):
+            raise _BadBody(f"several bodies of {stored.total} bytes")
+        return content[stored.offset : stored.offset + stored.size]
 
     async def _fetched(self, stored: StoredBody) -> bytes | BodyFile:
         """Return the body. Raises ``TransferFailed``."""

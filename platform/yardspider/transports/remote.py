@@ -63,8 +63,8 @@ from yardspider.transports.publisher import RepeatingPublisher, check_connected
 
 log = logging.getLogger("yardspider")
 
-# Bodies in the object store, and every kind of failure.
-RESULT_VERSION = 3
+# Bodies in the object store, also several in one object, and every kind of failure.
+RESULT_VERSION = 4
 BATCH_ITEMS = 50
 _PREFETCH = 100
 # Limit of a slow handshake, whatever the retries are.

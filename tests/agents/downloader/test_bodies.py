@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from apps.agents.downloader.addresses import ANSWER_SECONDS, AddressBook, NoAddress
+from apps.agents.downloader.bodies import BodyStore
+from apps.agents.downloader.vitals import AgentCounters
 from tests.agents.downloader.agent_peer import AgentPeer, Unreliable, until
 from tests.agents.downloader.conftest import Start
 from tests.plugins.object_server import ServedFolder, issuing
@@ -20,7 +22,7 @@ from tests.plugins.s3_server import Bucket
 from tests.yardkit.web_server import Seen, WebServer, page
 from yardkit import topology
 from yardkit.broker import Broker
-from yardkit.clock import ManualClock
+from yardkit.clock import ManualClock, SystemClock
 from yardkit.object_client import ObjectClient
 from yardkit.objects import ObjectStore
 from yardkit.protocol import (
@@ -28,6 +30,7 @@ from yardkit.protocol import (
     DownloadResults,
     FailureKind,
     ObjectKind,
+    StoredBody,
     unpack_objects,
 )
 from yardspider.transports.bodies import BodyFetcher, FiledResult
@@ -102,6 +105,72 @@ async def test_only_a_large_body_goes_beside_the_broker(
     await until(lambda: list(store.list("bodies/")) == [])
     sent = sum(len(one.body) for one in unreliable.published if b"large" in one.body)
     assert 0 < sent < 1200
+
+
+@pytest.fixture
+async def bodies(broker: Broker, issued: None) -> AsyncIterator[BodyStore]:
+    """What stores bodies at an agent of run 7."""
+    book = AddressBook(broker, "agent-1", SystemClock())
+    await book.open()
+    made = BodyStore(book, AgentCounters(), SystemClock())
+    yield made
+    await book.close()
+    await made.close()
+
+
+def result_with(number: int, stored: StoredBody) -> DownloadResult:
+    return DownloadResult(number, 1, "http://a/", 200, [], b"", stored=stored)
+
+
+@pytest.mark.covers("OB.1")
+async def test_bodies_that_wait_for_the_store_are_one_object(
+    bodies: BodyStore, store: ObjectStore, fetch: Any
+) -> None:
+    contents = [bytes([number]) * (100_000 + number) for number in range(5)]
+    large = b"x" * (300 * 1024)
+    alone, *joined = await asyncio.gather(
+        *(bodies.store_joined(7, content) for content in (large, *contents))
+    )
+    assert (alone.bodies, alone.total, alone.offset) == (1, 0, 0)
+    assert [one.size for one in joined] == [len(content) for content in contents]
+    assert {(one.bodies, one.packed) for one in joined} == {(5, joined[0].packed)}
+    assert len(list(store.list("bodies/"))) == 2
+    assert (await fetch(result_with(9, alone))).body == large
+    for number in (2, 0, 4, 1, 3):
+        complete = await fetch(result_with(number, joined[number]))
+        assert (complete.body, complete.stored) == (contents[number], None)
+    await until(lambda: list(store.list("bodies/")) == [])
+
+
+@pytest.mark.covers("OB.1")
+async def test_an_object_with_several_bodies_is_checked_as_a_whole(
+    bodies: BodyStore, store: ObjectStore, fetch: Any
+) -> None:
+    stored = await asyncio.gather(*(bodies.store_joined(7, b"x" * 100_000) for _ in range(2)))
+    (part,) = unpack_objects(stored[0].packed)
+    store.put(part.key, b"x" * 100_000 + b"y" * 100_000)
+    for number in (0, 1):
+        altered = await fetch(result_with(number, stored[number]))
+        assert altered.failure is FailureKind.BODY_STORE
+        assert "digest" in altered.error
+
+
+@pytest.mark.covers("OB.1")
+async def test_without_a_store_no_body_of_several_is_lost(
+    start: Start, other: AgentPeer, site: WebServer, served_folder: ServedFolder, broker: Broker
+) -> None:
+    site.answers["/large"] = page(b"x" * 100_000)
+    with issuing(broker, served_folder.store, "agent-1"):
+        running = start()
+        await other.allocate(result_version=4)
+        other.download([site.url("/large")] * 8)
+        stored = await other.results(8)
+        assert all(one.stored is not None for one in stored.values())
+        assert running.agent.counters.stored == 8
+        served_folder.broken = 507
+        other.download([site.url("/large")] * 8, first=8)
+        results = await other.results(8)
+        assert [len(results[number].body) for number in range(8, 16)] == [100_000] * 8
 
 
 @pytest.mark.covers("OB.1")
