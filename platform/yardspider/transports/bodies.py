@@ -165,8 +165,10 @@ class BodyFetcher:
 
     async def close(self, seconds: float) -> None:
         """Delete what was fetched, for at most ``seconds``; the rest is swept by the platform."""
-        for task in (*self._tasks, *(joined.content for joined in self._joined.values())):
+        for task in self._tasks:
             task.cancel()
+        for joined in self._joined.values():
+            joined.content.cancel()
         if self._deleting:
             await asyncio.wait(list(self._deleting), timeout=seconds)
         for pool in (self._threads, self._cleaner):
