@@ -115,7 +115,7 @@ def _ratios(rounds: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 def _limit_ratio(found: dict[str, Any]) -> float:
     """Return how much of the nearest limit is used; above 1: a goal is missed."""
-    used = [found["broker_bytes_per_page"] / LIMITS["broker_bytes_per_page"]]
+    used: list[float] = [found["broker_bytes_per_page"] / LIMITS["broker_bytes_per_page"]]
     used += [LIMITS[name] / found[name] for name in ("ratio", "bare_ratio") if found[name]]
     if found["memory_growth"]:
         used.append(found["memory_growth"] / LIMITS["memory_growth"])
