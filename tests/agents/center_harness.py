@@ -72,6 +72,11 @@ class CenterHarness:
             self._taken[queue] = self.broker.subscribe(queue, prefetch=1)
         return decode(self._take(self._taken[queue]).body)
 
+    def waits(self, queue: str) -> bool:
+        """Whether a message waits, though ``receive`` has taken no other from there yet."""
+        depth = self.broker.depth(queue)
+        return depth.ready + max(0, depth.unacked) > 0
+
     def refused(self) -> str:
         """Why the next dead letter is one."""
         subscription = self.broker.subscribe(DEAD_QUEUE, prefetch=1)

@@ -178,11 +178,12 @@ def test_the_first_page_of_a_site_goes_to_the_agent_that_has_read_its_robots_txt
     for number in range(6):
         host = f"h{number}.{HOST}"
         harness.download(open_run, host=host, count=1)
-        harness.until(lambda: any(harness.broker.depth(queue).ready for queue in queues.values()))
-        agent = next(name for name, queue in queues.items() if harness.broker.depth(queue).ready)
-        (fetch,) = harness.receive(queues[agent]).items
+        harness.until(lambda: any(harness.waits(queue) for queue in queues.values()))
+        agent = "a" if harness.waits(queues["a"]) else "b"
+        fetch = harness.receive(queues[agent])
+        assert isinstance(fetch, DownloadCommand)
         address = f"http://{host}/robots.txt"
-        answer = DownloadResult(fetch.id, 1, address, 404, [], b"")
+        answer = DownloadResult(fetch.items[0].id, 1, address, 404, [], b"")
         other = "b" if agent == "a" else "a"
         harness.send(REPORTS, DownloadResults(run=open_run.pk, agent=other, items=[answer]))
         # By chance each time, it would be the other one in one of 64 tests.
