@@ -208,6 +208,8 @@ class _Crawls:
             finally:
                 process.kill()
                 process.wait()
+            if self._stop.requested:
+                raise BenchFailed("stopped")
             if process.returncode:
                 log.seek(0)
                 raise BenchFailed(f"{side} failed: {log.read()[-500:]}")
