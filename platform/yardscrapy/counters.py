@@ -62,6 +62,7 @@ class Page:
         "exhausted",
         "in_spider",
         "items",
+        "number",
         "request",
         "status",
         "url",
@@ -70,6 +71,7 @@ class Page:
 
     def __init__(self, request: Request, response: Response) -> None:
         self.request = request
+        self.number = number_of(request)
         self.url: str = response.url
         self.status: int = response.status
         self.in_spider = False
@@ -156,7 +158,7 @@ class RequestTracker:
     def yielded(self, page: Page, found: Any) -> None:
         """Note what a callback has yielded."""
         if isinstance(found, Request):
-            found.meta[PARENT] = number_of(page.request)
+            found.meta[PARENT] = page.number
         elif is_item(found):
             page.items += 1
             page.yielded += 1
