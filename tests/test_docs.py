@@ -175,6 +175,7 @@ def test_documented_defaults_are_those_of_the_code() -> None:
 # --- reference --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize("name", ["settings.md", "commands.md", "metrics.md", "rest.md"])
 def test_reference_pages_are_up_to_date(name: str) -> None:
     assert read(name) == getattr(reference_doc, name.removesuffix(".md"))(), (

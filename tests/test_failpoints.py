@@ -80,6 +80,7 @@ def test_every_failpoint_is_tried() -> None:
     assert sorted(points() - tried) == []
 
 
+@pytest.mark.slow("15 s")
 def test_every_failpoint_that_is_set_exists() -> None:
     """A misspelt one would be a test of nothing."""
     found = {name for each in of_tests() for name in SET.findall(each)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.plugins.groups import rotated
 from tools.requirement_marks import ROOT
 
 pytestmark = pytest.mark.slow("whole runs of pytest with two processes each")
@@ -116,9 +118,21 @@ def test_groups_stay_together_and_the_longest_begin_first(project: Project) -> N
 def test_each_turn_begins_with_another_file(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    first = rotated([f"test_{name}.py" for name in "abcdefgh"], 1)[0]
     monkeypatch.setenv("CRAWLYARD_TEST_TURN", "1")
     project.run("-n1", *SHARED[1:])
-    assert "".join(test[len("test_")] for _process, test in project.ran()) == "ebhfgdbbcccaa"
+    _process, test = project.ran()[0]
+    assert first.startswith(test[: len("test_a")])
+
+
+@pytest.mark.parametrize("count", [1, 7, 299, 640])
+def test_all_files_come_first_in_turn(count: int) -> None:
+    files = [f"tests/test_{number}.py" for number in range(count)]
+    part = math.ceil(count / 10)
+    for turn in (0, 8_111):
+        seen = {file for n in range(11) for file in rotated(files, turn + n)[:part]}
+        assert seen == set(files)
+        assert {rotated(files, turn + n)[0] for n in range(count)} == set(files)
 
 
 def test_what_failed_is_found_again(project: Project) -> None:

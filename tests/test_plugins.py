@@ -343,6 +343,7 @@ def test_what_is_kept_of_migrations_is_of_these_sources(
     assert migrated_databases.state_of_sources() == seen[2]
 
 
+@pytest.mark.slow("10 s")
 @pytest.mark.services
 def test_what_migrations_made_outlives_it_on_postgres_too(postgres_database: str) -> None:
     said = run_again([Path(__file__)], postgres_database, "-k", "outlives_a_test")

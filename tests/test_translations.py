@@ -118,6 +118,7 @@ def test_gettext_is_imported_under_its_own_name_or_underscore() -> None:
     assert not aliases
 
 
+@pytest.mark.slow("10 s")
 def test_no_translation_is_left_of_a_text_that_is_gone() -> None:
     gone = set(read_po(CATALOGUE)) - set(own_texts()) - {""}
     assert not gone, "run make messages"

@@ -158,6 +158,7 @@ def test_without_an_object_server_the_answer_says_so(harness: CenterHarness, ser
     assert "OBJECTS_PUBLIC_URL" in answer.error
 
 
+@pytest.mark.slow("5 s")
 @pytest.mark.covers("OB.5")
 def test_agents_of_a_replay_read_the_kept_pages_of_the_recorded_run(
     harness: CenterHarness, run: Run

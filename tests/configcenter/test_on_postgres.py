@@ -19,6 +19,7 @@ def test_services_and_followers_on_postgresql(postgres_database: str) -> None:
     run_again(files, postgres_database)
 
 
+@pytest.mark.slow("15 s")
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_at_once_on_postgresql(postgres_database: str) -> None:

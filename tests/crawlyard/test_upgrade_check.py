@@ -82,6 +82,7 @@ def daemon(version: str) -> None:
     )
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     ("ours", "theirs", "level"),
     [

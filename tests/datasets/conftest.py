@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,39 @@ def objects(settings: Any, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def make_catalog(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], None]:
+    """Write an empty catalog of Iceberg tables to a file."""
+
+    @cache
+    def empty() -> bytes:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        path = tmp_path_factory.mktemp("catalog") / "empty.sqlite3"
+        with closing(SqlCatalog("crawlyard", uri=f"sqlite:///{path}")) as made:
+            made.create_tables()
+        return path.read_bytes()
+
+    def make(path: Path) -> None:
+        path.write_bytes(empty())
+
+    return make
+
+
 @pytest.fixture(autouse=True)
-def catalog(objects: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def catalog(
+    objects: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make_catalog: Callable[[Path], None],
+) -> Iterator[None]:
     """Catalog of Iceberg tables in a file, since quick tests have their database in memory."""
-    url = f"sqlite:///{tmp_path}/catalog.sqlite3"
+    path = tmp_path / "catalog.sqlite3"
 
     def database() -> str:
-        if not (tmp_path / "catalog.sqlite3").exists():
-            from pyiceberg.catalog.sql import SqlCatalog
-
-            with closing(SqlCatalog("crawlyard", uri=url)) as made:
-                made.create_tables()
-        return url
+        if not path.exists():
+            make_catalog(path)
+        return f"sqlite:///{path}"
 
     monkeypatch.setattr(compaction, "catalog_database", database)
     yield

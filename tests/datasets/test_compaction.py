@@ -101,6 +101,7 @@ def test_a_damaged_segment_keeps_no_other_dataset_from_its_table() -> None:
     assert levels == {bad.pk: Level.SEGMENT, good.pk: Level.TABLE}
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.covers("DS.4")
 def test_snapshots_expire_but_never_that_of_an_open_compaction() -> None:
     run = make_run()
@@ -123,6 +124,7 @@ def test_snapshots_expire_but_never_that_of_an_open_compaction() -> None:
     assert Counter(DataFile.objects.values_list("level", flat=True))[Level.SEGMENT] == 0
 
 
+@pytest.mark.slow("15 s")
 @pytest.mark.covers("DS.4")
 @pytest.mark.parametrize("moved", [1, 3])
 def test_a_merge_replaces_its_own_files_and_no_other(moved: int) -> None:

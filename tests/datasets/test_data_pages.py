@@ -67,6 +67,7 @@ def urls_of(client: Client, address: str) -> list[str]:
 # --- filters ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("DS.5")
 def test_several_filters_hold_at_once_and_each_can_be_removed(run: Run, viewer: Client) -> None:
     page = f"/runs/{run.pk}/data"
@@ -111,6 +112,7 @@ def test_columns_order_and_downloads_are_in_the_address(run: Run, viewer: Client
     assert len(lines) == 1 + len([n for n in range(1, 61) if n % 7 == 3])
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
@@ -127,6 +129,7 @@ def test_what_cannot_be_used_is_said(run: Run, viewer: Client, parameters: str, 
     assert said in text_at(viewer, f"/runs/{run.pk}/data?{parameters}")
 
 
+@pytest.mark.slow("2 s")
 def test_pages_follow_each_other_and_newest_items_come_first_while_a_run_goes_on(
     run: Run, viewer: Client
 ) -> None:
@@ -237,6 +240,7 @@ def test_the_history_of_a_key_is_one_click_away(run: Run, viewer: Client) -> Non
 # --- jobs and projects ------------------------------------------------------------------------
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("DS.5", "DS.8")
 def test_a_job_shows_its_items_over_all_runs_and_the_latest_of_each_key(
     run: Run, viewer: Client

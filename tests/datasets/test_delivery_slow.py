@@ -20,6 +20,7 @@ from tests.jobs.factories import make_run
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.covers("DS.10")]
 
 
+@pytest.mark.slow("3 s")
 def test_a_target_that_is_slow_and_refuses_much_keeps_its_delivery(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:

@@ -69,6 +69,7 @@ def runs() -> list[Any]:
     return [first, second]
 
 
+@pytest.mark.slow("3 s")
 def test_no_page_runs_what_an_item_says(runs: list[Any]) -> None:
     run = runs[1]
     user = make_user(roles={run.job.project: Role.ADMIN}, is_staff=True)

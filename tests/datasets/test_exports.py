@@ -96,6 +96,7 @@ def cells_of(book: bytes) -> list[str]:
     return [html.unescape(text) for text in re.findall(r"<t[^>]*>(.*?)</t>", sheet, re.DOTALL)]
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.covers("DS.6")
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(_items)
@@ -114,6 +115,7 @@ def test_no_cell_becomes_a_formula(items: list[dict[str, Any]]) -> None:
             assert is_harmless(cell), cell
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.covers("DS.6")
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(_items)

@@ -262,6 +262,7 @@ def test_only_new_items_make_a_settled_run_unsettled(run: Run) -> None:
 # --- refused ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("DS.1")
 @pytest.mark.parametrize(
     ("fields", "why"),

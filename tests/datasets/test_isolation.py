@@ -105,6 +105,7 @@ def test_no_page_shows_or_changes_what_is_another_project_s(both: TwoProjects) -
     unchanged(both)
 
 
+@pytest.mark.slow("3 s")
 def test_no_call_of_rest_reads_or_changes_what_is_another_project_s(both: TwoProjects) -> None:
     api = Api(both.user)
     other = both.other

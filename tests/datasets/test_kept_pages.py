@@ -94,6 +94,7 @@ def test_the_center_says_what_is_kept(keep_pages: str, settings: object) -> None
 # --- pages ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("1 s")
 def test_the_list_is_filtered_and_paged(run: Run, viewer: Client, tmp_path: Path) -> None:
     pages = [
         page_of("x", url=f"https://shop.example/{n}", status=404 if n % 2 else 200, number=n)

@@ -76,6 +76,7 @@ def replace_files(dataset: Dataset) -> None:
     assert not {*old} & {*DataFile.objects.filter(dataset=dataset).values_list("path", flat=True)}
 
 
+@pytest.mark.slow("15 s")
 @pytest.mark.covers("DS.4", "DS.5")
 @pytest.mark.parametrize("name", READS)
 def test_a_file_that_was_replaced_is_read_where_its_items_are_now(
@@ -89,6 +90,7 @@ def test_a_file_that_was_replaced_is_read_where_its_items_are_now(
         assert read(reader, run) == expected
 
 
+@pytest.mark.slow("10 s")
 @pytest.mark.covers("DS.4")
 @pytest.mark.parametrize("name", ["page", "batches", "compare", "since"])
 def test_a_file_of_the_table_that_was_merged_is_read_where_its_items_are_now(
@@ -106,6 +108,7 @@ def test_a_file_of_the_table_that_was_merged_is_read_where_its_items_are_now(
         assert read(reader, run) == expected
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("DS.4", "DS.10")
 def test_items_stream_on_over_replaced_files(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch
@@ -121,6 +124,7 @@ def test_items_stream_on_over_replaced_files(
     assert rest == list(range(11, 21))
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("DS.4")
 @pytest.mark.parametrize("in_table", [False, True], ids=["segments", "table"])
 def test_a_file_that_is_lost_is_an_error(dataset: Dataset, in_table: bool) -> None:
@@ -133,6 +137,7 @@ def test_a_file_that_is_lost_is_an_error(dataset: Dataset, in_table: bool) -> No
             reader.page(ItemQuery())
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.covers("DS.5", "DS.6")
 def test_no_query_reads_a_file_or_changes_a_setting(dataset: Dataset, tmp_path: Path) -> None:
     secret = tmp_path / "secret"

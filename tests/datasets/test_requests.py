@@ -201,6 +201,7 @@ def text_at(client: Client, address: str) -> str:
     return answer.content.decode()
 
 
+@pytest.mark.slow("2 s")
 def test_the_page_shows_requests_groups_and_the_way_to_the_other_run(run: Run) -> None:
     operator = enter(make_user(roles={run.job.project: Role.OPERATOR}))
     page = f"/runs/{run.pk}/requests"

@@ -50,6 +50,7 @@ def left(dataset: Dataset) -> list[int]:
     )
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize("limit", [{"keep_runs": 2}, {"keep_bytes": 1}, {"keep_days": 1}])
 def test_what_is_past_its_retention_goes_but_for_pinned_runs(
     limit: dict[str, Any], objects: Path
@@ -107,6 +108,7 @@ def test_a_dataset_inherits_the_limits_that_it_has_not(
     assert AuditRecord.objects.filter(action="datasets.delete_runs").count() == bool(deleted)
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize("point", ["datasets.retention_table", "datasets.retention_manifest"])
 def test_a_deletion_that_breaks_off_is_finished_and_counted_once(point: str, objects: Path) -> None:
     ended_runs(3)
@@ -276,6 +278,7 @@ def test_files_of_a_run_without_items_are_subject_to_retention(objects: Path) ->
     assert not list(objects.glob("**/files/**/0"))
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("what", ["job", "project"])
 def test_data_of_a_purged_job_or_project_goes_with_its_table(
     what: str, objects: Path, settings: Any

@@ -66,6 +66,7 @@ def test_an_editor_changes_everything_at_once(run: Run, dataset: Dataset) -> Non
     assert AuditRecord.objects.filter(action="datasets.change").count() == 1
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("DS.9")
 @pytest.mark.parametrize(
     ("field", "value", "said"),

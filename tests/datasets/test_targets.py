@@ -26,6 +26,7 @@ def identities(peer: Peer) -> list[str]:
     return sorted(row["_id"] for row in peer.read())
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("DS.10")
 def test_all_items_arrive(peer: Peer) -> None:
     with closing(peer.open()) as target:
@@ -39,6 +40,7 @@ def test_all_items_arrive(peer: Peer) -> None:
         assert float(by_id[item.id]["price"]) == item.data["price"]
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("DS.10")
 def test_a_repeated_chunk_has_the_same_identities(peer: Peer) -> None:
     for _ in range(2):
@@ -87,6 +89,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("DS.10")
 @pytest.mark.parametrize("peer", some(*REFUSED), indirect=True)
 @pytest.mark.parametrize("bad", [(0,), (7, 8), (29,)])
@@ -106,6 +109,7 @@ def test_an_item_that_is_refused_costs_only_itself(peer: Peer, bad: tuple[int, .
 REMOTE = some(*(name for name in MAKERS if name not in ("table", "own broker")))
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.covers("DS.10")
 @pytest.mark.parametrize("peer", REMOTE, indirect=True)
 def test_a_target_that_is_away_loses_nothing(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:

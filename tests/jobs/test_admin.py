@@ -116,6 +116,7 @@ def test_bad_arguments_name_the_position_and_stay_in_the_form(project: Project) 
     assert not Job.objects.exists()
 
 
+@pytest.mark.slow("1 s")
 def test_a_wrong_spider_and_a_second_job_of_the_name_are_refused(project: Project) -> None:
     make_job(project=project, name="pages")
     client = member(project, Role.EDITOR)

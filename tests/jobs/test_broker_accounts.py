@@ -84,6 +84,7 @@ def channel(url: str) -> Iterator[BlockingChannel]:
         connection.close()
 
 
+@pytest.mark.slow("1 s")
 def test_a_whole_run_needs_nothing_else(
     node: RabbitNode, accounts: BrokerAccounts, tmp_path: Path
 ) -> None:
@@ -210,6 +211,7 @@ FORBIDDEN: dict[str, Callable[[BlockingChannel], object]] = {
 }
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.parametrize("what", FORBIDDEN)
 def test_it_may_not(what: str, broker: Broker, accounts: BrokerAccounts) -> None:
     for other in (topology.run_answers(8, "b9"), topology.run_answers(77, "b9")):
@@ -290,6 +292,7 @@ raise SystemExit(0)  # which is a failure: there is no spider in here
 """
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.django_db(transaction=True)
 def test_a_runner_gives_and_takes_them(
     node: RabbitNode, broker: Broker, accounts: BrokerAccounts, spiders: Path, tmp_path: Path
@@ -322,6 +325,7 @@ def test_a_runner_gives_and_takes_them(
             daemon.teardown()
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.django_db(transaction=True)
 def test_a_run_waits_while_no_account_can_be_made(
     node: RabbitNode, broker: Broker, spiders: Path, tmp_path: Path

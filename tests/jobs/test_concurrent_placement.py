@@ -93,6 +93,7 @@ if SHARED:
 
 else:
 
+    @pytest.mark.slow("10 s")
     @pytest.mark.services
     @pytest.mark.timeout(300)
     def test_so_it_is_on_postgresql(postgres_database: str) -> None:

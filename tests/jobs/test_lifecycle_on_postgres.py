@@ -18,6 +18,7 @@ def test_runs_live_on_postgresql_too(postgres_database: str) -> None:
     run_again([Path(__file__).with_name(f"{name}.py") for name in AGAIN], postgres_database)
 
 
+@pytest.mark.slow("45 s")
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_many_change_runs_at_once(postgres_database: str) -> None:

@@ -35,6 +35,7 @@ def test_a_command_is_shown_as_it_is_read(words: list[str]) -> None:
     assert parse_command(format_command(words)) == words
 
 
+@pytest.mark.slow("2 s")
 @settings(deadline=None)
 @given(
     values=st.dictionaries(

@@ -4,8 +4,9 @@ A file's tests stay together, so that what its fixtures make is made once. The l
 because a long one that begins last leaves the other processes idle: those that need an engine, a
 browser or a whole installation, then whatever starts processes, then the rest.
 
-With ``CRAWLYARD_TEST_TURN=N`` those of one kind begin with the Nth file: where time is short,
-others are tried each time.
+With ``CRAWLYARD_TEST_TURN=N``, for runs that are ended before all tests have run, the files are
+mixed and rotated by a tenth of them for each turn: eleven runs that get through a tenth each have
+run all.
 
 The groups go from those who collect the tests to the one who hands them out by files of their own:
 xdist's mark for groups is written into the names of tests, and has no effect with this pytest.
@@ -14,10 +15,12 @@ xdist's mark for groups is written into the names of tests, and has no effect wi
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import tempfile
-from collections import Counter, defaultdict
+import zlib
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
@@ -36,6 +39,8 @@ CLUSTER, CLUSTER_FIXTURE = "cluster", "own_rabbit"
 _folder = pytest.StashKey[Path]()
 # So many of the slowest files are named.
 _NAMED = 25
+# Each turn begins after a tenth of the files that the one before began with.
+_TURNS = 10
 
 
 class _Scheduler(LoadScopeScheduling):
@@ -154,19 +159,26 @@ def _group(item: pytest.Item) -> str:
     return _file(item)
 
 
+def rotated(files: Sequence[str], turn: int) -> list[str]:
+    """The files in the order of this turn.
+
+    Folders of long tests are spread over all turns. The step has no common divisor with the number
+    of files, so every file comes first in one of as many turns.
+    """
+    mixed = sorted(files, key=lambda file: zlib.crc32(file.encode()))
+    step = max(1, math.ceil(len(mixed) / _TURNS))
+    while math.gcd(step, len(mixed)) > 1:
+        step -= 1
+    first = turn * step % max(1, len(mixed))
+    return mixed[first:] + mixed[:first]
+
+
 def _order(items: Sequence[pytest.Item]) -> Callable[[pytest.Item], tuple[int, int]]:
-    """Sort key: the long ones first, and among those of one kind the file whose turn it is."""
-    turn = int(os.environ.get("CRAWLYARD_TEST_TURN", "0"))
-    files: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    for item in items:
-        places = files[_rank(item)]
-        places.setdefault(_file(item), len(places))
-
-    def key(item: pytest.Item) -> tuple[int, int]:
-        rank = _rank(item)
-        return rank, (files[rank][_file(item)] - turn) % len(files[rank])
-
-    return key
+    """Sort key: the long ones first; with a turn, the files whose turn it is."""
+    files = list(dict.fromkeys(map(_file, items)))
+    turn = os.environ.get("CRAWLYARD_TEST_TURN", "")
+    places = {file: n for n, file in enumerate(rotated(files, int(turn)) if turn else files)}
+    return lambda item: (0 if turn else _rank(item), places[_file(item)])
 
 
 def _rank(item: pytest.Item) -> int:

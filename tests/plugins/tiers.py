@@ -10,6 +10,8 @@ end. This lists the tests of the rest::
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 TIERS = ("quick", "rest", "all")
@@ -21,6 +23,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--tier``."""
     text = "which tests: quick, rest or all (the default)"
     parser.addoption("--tier", choices=TIERS, default="all", help=text)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+    """Make no tests of a function of the other tier: with all its parameters it may be hundreds."""
+    if collector.config.getoption("tier") != "quick" or not inspect.isfunction(obj):
+        return None
+    names = {mark.name for mark in getattr(obj, "pytestmark", ())}
+    return [] if names.intersection(_REST_MARKS) and "quick" not in names else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -16,6 +16,7 @@ def test_webhooks_on_postgresql(postgres_database: str) -> None:
     run_again([Path(__file__).with_name("test_webhooks.py")], postgres_database)
 
 
+@pytest.mark.slow("20 s")
 @pytest.mark.services
 @pytest.mark.timeout(300)
 @pytest.mark.covers("S1.4", "S1.6")

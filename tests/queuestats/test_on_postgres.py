@@ -26,6 +26,7 @@ def test_samples_and_advice_on_postgres(postgres_database: str) -> None:
     run_again(AGAIN, postgres_database)
 
 
+@pytest.mark.slow("15 s")
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_two_write_the_same_samples_at_once(postgres_database: str) -> None:

@@ -65,6 +65,7 @@ def test_first_in_first_out_and_whole(queues: Queues) -> None:
     assert queues.open().take(5, timeout=0.05) == []
 
 
+@pytest.mark.slow("1 s")
 def test_many_at_once_keep_their_order(queues: Queues) -> None:
     queue = queues.open()
     sent = entries(2300)

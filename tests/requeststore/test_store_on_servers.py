@@ -31,7 +31,7 @@ from tests.requeststore.test_store_configuration import (
     test_old_ids_stay_reachable_whatever_is_saved,
 )
 
-pytestmark = [pytest.mark.django_db, pytest.mark.services]
+pytestmark = [pytest.mark.django_db, pytest.mark.services, pytest.mark.slow("15 s")]
 
 __all__ = [
     "_fresh",

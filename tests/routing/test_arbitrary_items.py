@@ -243,6 +243,7 @@ def test_what_is_an_item_however_strange_is_routed(project: Project, name: str) 
     assert check(project, ROUTED[name]) == ItemState.SUCCEEDED
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("name", POISON)
 def test_what_is_none_is_kept_for_a_person_to_look_at(project: Project, name: str) -> None:
     assert check(project, POISON[name]) == ItemState.DEAD

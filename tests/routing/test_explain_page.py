@@ -122,6 +122,7 @@ def test_what_the_inbound_does_not_want_says_so(client: Client, project: Project
     assert "Message to south" not in page
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize(
     ("text", "code", "place"),
     [
@@ -181,6 +182,7 @@ def test_what_items_hold_is_text_and_never_markup(client: Client, project: Proje
     assert "<script>alert" not in found.content.decode()
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S2.35")
 @pytest.mark.parametrize(
     ("fields", "said"),

@@ -18,6 +18,7 @@ def test_the_ledger_on_postgresql(postgres_database: str) -> None:
     run_again([Path(__file__).with_name(f"{name}.py") for name in AGAIN], postgres_database)
 
 
+@pytest.mark.slow("15 s")
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_several_write_the_ledger_at_once(postgres_database: str) -> None:

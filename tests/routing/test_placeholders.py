@@ -242,6 +242,7 @@ def test_doctor_names_a_failure_folder_that_cannot_be_written(tmp_path: Path) ->
     assert "BAD  ROUTING_FAILURE_DIRS" in done.stdout
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize(
     ("name", "value"),
     [("ROUTING_PLACEHOLDERS", '{"a": "canary'), ("ROUTING_FAILURE_DIRS", "relative/canary")],

@@ -181,6 +181,7 @@ def test_so_many_rows_are_kept_and_all_are_counted(
     assert (len(found.rows), found.different) == (3, 5)
 
 
+@pytest.mark.slow("2 s")
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.sampled_from(["GD", "BJ", "JS"]), max_size=4), st.data())
 def test_a_choice_is_what_an_explanation_says(provinces: list[str], data: st.DataObject) -> None:

@@ -49,6 +49,7 @@ def of_records(url: str) -> Iterator[psycopg.Connection[Any]]:
     sink.close()
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.services
 @pytest.mark.parametrize("connected", [of_a_pool, of_seeds, of_records])
 def test_it_asks_soon(postgres_database: str, connected: Any) -> None:

@@ -25,6 +25,7 @@ AGAIN = (
 )
 
 
+@pytest.mark.slow("15 s")
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_everything_holds_on_postgresql_and_rabbitmq(

@@ -11,6 +11,7 @@ from tests.postgres_rerun import run_again
 TESTS = [Path(__file__).with_name("concurrent_consumers.py")]
 
 
+@pytest.mark.slow("10 s")
 @pytest.mark.services
 @pytest.mark.covers("S0.36")
 @pytest.mark.timeout(180)

@@ -42,6 +42,7 @@ def test_a_third_party_is_given_json_that_lives_for_seven_days(
         assert (properties.content_type, properties.delivery_mode) == ("application/json", 2)
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S0.22", "S0.23", "S0.25")
 def test_messages_expire_by_themselves(
     make_yard: Callable[..., CollectorHarness], double: OctoparseDouble, new_rabbit_vhost: str

@@ -73,6 +73,7 @@ def test_a_download_goes_on_where_it_broke_off(
     assert (other.code, "other items" in other.err) == (2, True)
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("DS.6")
 @pytest.mark.parametrize(
     "words",

@@ -51,6 +51,7 @@ async def test_the_time_runs_out(broker: Broker, queue: str) -> None:
         assert 0.09 < time.monotonic() - began < 10
 
 
+@pytest.mark.slow("1 s")
 async def test_a_cancelled_take_loses_nothing(broker: Broker, queue: str) -> None:
     total = 300
     seen: list[bytes] = []

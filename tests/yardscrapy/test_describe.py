@@ -126,6 +126,7 @@ def test_spiders_arguments_and_settings_are_described(project: Path) -> None:
     ]
 
 
+@pytest.mark.slow("2 s")
 def test_two_spiders_of_one_name_and_a_loader_of_the_projects_own(project: Path) -> None:
     (project / "shop/spiders/more/again.py").write_text(
         "import scrapy\nclass Again(scrapy.Spider):\n    name = 'quotes'\n"
@@ -144,6 +145,7 @@ def test_two_spiders_of_one_name_and_a_loader_of_the_projects_own(project: Path)
     assert "nothing_here" in error["error"]
 
 
+@pytest.mark.slow("3 s")
 def test_a_folder_without_a_project_is_told_apart(tmp_path: Path, project: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -34,6 +34,7 @@ def problems(python: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow("3 s")
 @pytest.mark.parametrize("name", NAMES.values())
 def test_a_private_name_is_as_yardscrapy_uses_it(python: str, name: str) -> None:
     assert problems(python)[name] == ""

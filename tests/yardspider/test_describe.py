@@ -81,6 +81,7 @@ def test_it_describes_the_spiders_of_a_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists(), "a script without a class was run"
 
 
+@pytest.mark.slow("1 s")
 def test_a_folder_without_spiders_is_told_apart_from_a_failure(tmp_path: Path) -> None:
     done = describe(tmp_path)
     assert done.returncode == EXIT_NOTHING

@@ -72,6 +72,7 @@ def test_a_file_on_disk_is_sent_in_parts_and_may_be_deleted_at_once(
     assert center.chunks[0].content_type == "application/x-large"
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("DS.12")
 async def test_large_files_travel_no_faster_than_they_are_confirmed(tmp_path: Path) -> None:
     path = tmp_path / "large"

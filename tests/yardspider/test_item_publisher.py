@@ -193,6 +193,7 @@ async def test_start_is_not_advanced_while_items_are_unconfirmed() -> None:
     assert len(center.items()) == 5000
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("DS.1")
 def test_bytes_are_limited_as_well() -> None:
     class Wide(Spider):

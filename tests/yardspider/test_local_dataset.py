@@ -43,6 +43,7 @@ def shop(folder: Path, *options: str) -> Done:
     return run(folder, "run", "shop:Shop", "--local", "--argument", "price=5", *options)
 
 
+@pytest.mark.slow("4 s")
 @pytest.mark.covers("DS.4", "DS.12")
 def test_a_local_run_writes_what_the_platform_writes(tmp_path: Path) -> None:
     for _ in range(2):
@@ -78,6 +79,7 @@ def test_a_local_run_writes_what_the_platform_writes(tmp_path: Path) -> None:
         assert schema.field(name).type == system_type(name)
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("DS.4")
 def test_a_page_of_an_item_is_its_url(tmp_path: Path) -> None:
     with serve({"/": (200, HTML, b"x")}) as site:

@@ -163,6 +163,7 @@ def test_compressed_bodies(center: SmallCenter, broker_url: str, tmp_path: Path)
     assert exit_state(tmp_path)["success"] == 61
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S1.36")
 def test_the_chained_policy_names_the_agent(
     center: SmallCenter, broker_url: str, tmp_path: Path
@@ -433,6 +434,7 @@ def test_a_signal_stops_a_run_on_the_platform(
     assert last.total - last.success - last.failed == exit_state(tmp_path)["left"]
 
 
+@pytest.mark.slow("1 s")
 def test_allocate_is_asked_once(center: SmallCenter, broker_url: str, tmp_path: Path) -> None:
     crawl(broker_url, tmp_path)
     assert [type(message) for message in center.allocates] == [Allocate]

@@ -227,6 +227,7 @@ def test_a_long_run_of_a_day_tells_how_far_it_is(caplog: pytest.LogCaptureFixtur
     assert told[-1] == "seeds: 100 leased, 100 succeeded"
 
 
+@pytest.mark.slow("2 s")
 def test_no_new_page_is_asked_for_while_too_many_seeds_wait() -> None:
     class Sower(Spider):
         settings = changed(concurrency=1, seed_service_seconds=1000)

@@ -96,6 +96,7 @@ def crawl_site(first: str, folder: Path) -> tuple[set[str], set[str], dict[str, 
     return set(pages), {note["url"] for note in done.summary["failures"]}, done.summary
 
 
+@pytest.mark.slow("1 s")
 def test_the_odd_site(tmp_path: Path) -> None:
     with serve(odd_site) as site:
         odd_site.host = site.url.removeprefix("http://")  # type: ignore[attr-defined]

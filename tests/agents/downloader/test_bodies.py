@@ -230,6 +230,7 @@ async def test_a_body_that_fits_nowhere_fails_with_the_reason(
     assert result.body == b""
 
 
+@pytest.mark.slow("15 s")
 @pytest.mark.covers("OB.1")
 @pytest.mark.parametrize("encoding", ["", "gzip"])
 async def test_a_body_of_any_size_is_streamed_in_parts(

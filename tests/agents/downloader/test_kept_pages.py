@@ -321,6 +321,7 @@ async def test_a_store_that_refuses_costs_the_page_and_no_download(tmp_path: Pat
     await keeper.close(1.0)
 
 
+@pytest.mark.slow("2 s")
 async def test_waiting_pages_do_not_fill_the_memory(tmp_path: Path) -> None:
     yields = Yields()
     keeper = keeper_in(tmp_path, Folder(tmp_path), yields)
@@ -361,6 +362,7 @@ def written_by_another(
     )
 
 
+@pytest.mark.slow("2 s")
 async def test_pages_of_a_killed_agent_are_uploaded_by_the_next(tmp_path: Path) -> None:
     folder = tmp_path / "agents" / "pages" / "agent-0"
     died = written_by_another(folder, failpoint="agent.page_written=kill@3")

@@ -72,6 +72,7 @@ def again(database: str) -> None:
     assert f"{len(CONTRACT) + 2} passed" in said
 
 
+@pytest.mark.slow("15 s")
 @pytest.mark.services
 def test_so_it_does_on_postgresql(postgres_database: str) -> None:
     again(postgres_database)
@@ -112,6 +113,7 @@ def test_two_centers_share_a_host_through_the_database() -> None:
     assert 60 <= len(gone) <= 3 * 40 + 10
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S1.48")
 @pytest.mark.services
 def test_two_centers_share_a_host_through_redis(in_redis: RedisShares) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +32,7 @@ def test_a_text_message_says_what_where_since_when_and_where_to_look() -> None:
     assert message("x" * 300).short(20) == "x" * 19 + "…"
 
 
+@pytest.mark.slow("5 s")
 @given(st.text(max_size=400), st.text(max_size=100), st.integers(20, 1000))
 def test_it_is_never_longer_than_the_gateway_takes(title: str, where: str, most: int) -> None:
     assert len(message(title, place=where).short(most)) <= most

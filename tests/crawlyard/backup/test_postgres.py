@@ -129,6 +129,7 @@ def test_two_databases_at_work_come_back_whole(full: str, empty: str, tmp_path: 
         assert 3 <= processed < after[0]
 
 
+@pytest.mark.slow("2 s")
 def test_what_is_there_is_replaced_on_request_only(full: str, tmp_path: Path) -> None:
     only = parts(full, full)[:1]
     make_backup(tmp_path / "one", only, [], said)
@@ -144,6 +145,7 @@ def test_what_is_there_is_replaced_on_request_only(full: str, tmp_path: Path) ->
             connection.execute("SELECT * FROM later")
 
 
+@pytest.mark.slow("2 s")
 def test_a_dump_that_cannot_be_read_changes_no_database(
     full: str, empty: str, tmp_path: Path
 ) -> None:
@@ -169,6 +171,7 @@ def test_a_dump_that_cannot_be_read_changes_no_database(
             connection.execute("SELECT * FROM later")
 
 
+@pytest.mark.slow("30 s")
 def test_a_server_that_fails_after_another_has_committed_is_no_restore(
     full: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +198,7 @@ def test_a_server_that_fails_after_another_has_committed_is_no_restore(
         assert not restore_mark().exists()
 
 
+@pytest.mark.slow("6 s")
 def test_a_server_that_ends_what_waits_keeps_its_snapshot(full: str, tmp_path: Path) -> None:
     with lend_postgres_database() as second:
         name = conninfo_to_dict(second)["dbname"]
@@ -207,6 +211,7 @@ def test_a_server_that_ends_what_waits_keeps_its_snapshot(full: str, tmp_path: P
     assert [part.name for part in made.parts] == ["database", "seeds"]
 
 
+@pytest.mark.slow("30 s")
 @pytest.mark.timeout(120)
 def test_a_dump_with_many_answers_does_not_stop_half_way(empty: str, tmp_path: Path) -> None:
     """Each sequence is set by a SELECT: answers to thousands fill a pipe that nobody reads."""

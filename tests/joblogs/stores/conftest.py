@@ -54,10 +54,12 @@ def _elastic(_request: pytest.FixtureRequest, _folder: Path) -> Iterator[LogStor
 
 
 Maker = Callable[[pytest.FixtureRequest, Path], AbstractContextManager[LogStore]]
+# The quick tests of this contract are those of the embedded store.
+_SLOW = pytest.mark.slow("1 s")
 ADAPTERS: dict[str, tuple[Maker, Any]] = {
     "sqlite": (_sqlite, ()),
-    "postgres": (_postgres, pytest.mark.services),
-    "elastic": (_elastic, elastic_server.WANTED),
+    "postgres": (_postgres, (pytest.mark.services, _SLOW)),
+    "elastic": (_elastic, (elastic_server.WANTED, _SLOW)),
 }
 
 

@@ -47,6 +47,7 @@ def test_several_make_the_tables_and_a_day_at_once(stores: list[PostgresLogStore
     assert len(stores[0].page("run:7", after=BEGINNING, limit=999)) == 200
 
 
+@pytest.mark.slow("1 s")
 def test_who_writes_into_a_day_that_is_being_dropped_makes_it_anew(
     stores: list[PostgresLogStore],
 ) -> None:
@@ -98,6 +99,7 @@ def test_a_word_is_found_however_many_lines_have_it(
     assert found(store, "morning", until=until) == list(range(9, 0, -1))
 
 
+@pytest.mark.slow("15 s")
 def test_housekeeping_readies_what_was_written_for_searches(
     stores: list[PostgresLogStore], logs_database: str
 ) -> None:

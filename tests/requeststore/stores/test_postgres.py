@@ -170,6 +170,7 @@ def test_a_database_that_is_read_only_is_said_so(
     reading.close()
 
 
+@pytest.mark.slow("1 s")
 def test_health_names_what_takes_long_without_its_values(
     open_postgres: Opened, requests_database: str
 ) -> None:
@@ -315,6 +316,7 @@ def test_statements_find_their_rows_by_the_right_index(
         assert kinds <= {"Index Scan", "Index Only Scan", "ModifyTable"}, (name, kinds)
 
 
+@pytest.mark.slow("2 s")
 def test_plans_are_right_where_every_way_is_open(
     filled: PostgresNode, requests_database: str
 ) -> None:

@@ -189,6 +189,7 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(
     node.close()
 
 
+@pytest.mark.slow("1 s")
 def test_few_files_stay_open_whatever_there_are(folder: Path) -> None:
     node = SqliteNode(folder)
     shards = [Shard(f"crawlyard_p{number}_news", "requests_000") for number in range(70)]

@@ -34,6 +34,7 @@ OTHER = Shard(SHARD.database, "requests_001")
 # --- the sweep ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.covers("S4.23")
 def test_orphans_are_those_in_no_queue(node: StorageNode) -> None:
     store(node, *range(1, 6))

@@ -97,6 +97,7 @@ def test_a_fault_is_shown_at_its_character(project: Project, sample: SamplePage)
     assert "line 2: not valid YAML" in html
 
 
+@pytest.mark.slow("1 s")
 def test_a_page_is_pasted_or_uploaded_and_kept_by_editors_alone(project: Project) -> None:
     url = "https://shop.example/x"
     pasted = asked(project, body="<div class=item><h2>新</h2></div>", url=url, status="200")

@@ -283,6 +283,7 @@ def test_the_whole_set_has_problems_of_its_own(project: Project) -> None:
     assert {each["field"] for each in page.errors()} == {"routing.limits", "project"}
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.parametrize(
     "body",
     [

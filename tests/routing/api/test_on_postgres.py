@@ -18,6 +18,7 @@ def test_routing_over_http_on_postgresql(postgres_database: str) -> None:
     run_again([Path(__file__).with_name(f"{name}.py") for name in AGAIN], postgres_database)
 
 
+@pytest.mark.slow("15 s")
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_many_clients_are_served_at_once(postgres_database: str) -> None:

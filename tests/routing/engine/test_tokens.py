@@ -122,6 +122,7 @@ def test_a_rate_that_is_none_is_refused(rate: float) -> None:
         RateLimiter("own", rate)
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.parametrize("rate", [0.3, 1.0, 7.7, 1234.5])
 def test_never_more_than_rate_and_burst(make: MakeTokens, clock: ManualClock, rate: float) -> None:
     chance = random.Random(str(rate))
@@ -172,6 +173,7 @@ def test_a_value_keeps_its_bucket_in_a_flood_of_others(clock: ManualClock) -> No
 # --- in Redis -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("1 s")
 @pytest.mark.services
 @pytest.mark.covers("S2.31")
 def test_two_routers_together_get_no_more_than_one(redis_url: str, prefix: str) -> None:
@@ -261,6 +263,7 @@ def test_junk_in_a_bucket_gives_one_burst_at_most(
         assert tokens.degraded == ""
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.services
 @pytest.mark.parametrize("how", ["gone", "hung"])
 def test_without_redis_each_router_goes_on_with_its_share(

@@ -74,7 +74,12 @@ class Service:
             connections.close_all()
 
 
-@pytest.fixture(params=["rocks", pytest.param("postgres", marks=pytest.mark.services)])
+@pytest.fixture(
+    params=[
+        "rocks",
+        pytest.param("postgres", marks=[pytest.mark.services, pytest.mark.slow("1 s")]),
+    ]
+)
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Of a store without seeds."""
     if request.param == "rocks":

@@ -55,7 +55,12 @@ def asker(broker_url: str) -> Iterator[Broker]:
     made.close()
 
 
-@pytest.fixture(params=["rocks", pytest.param("postgres", marks=pytest.mark.services)])
+@pytest.fixture(
+    params=[
+        "rocks",
+        pytest.param("postgres", marks=[pytest.mark.services, pytest.mark.slow("1 s")]),
+    ]
+)
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Of a store without seeds."""
     if request.param == "rocks":

@@ -132,6 +132,7 @@ def test_a_segment_begins_at_or_before_its_times_in_every_zone(
     assert time - begin < longest * 3_600_000
 
 
+@pytest.mark.slow("3 s")
 @settings(deadline=None, max_examples=300)
 @given(
     zone=strategies.sampled_from(ZONES),

@@ -25,7 +25,12 @@ def open_store(request: pytest.FixtureRequest, kind: str, folder: Path) -> SeedS
     return PostgresStore(request.getfixturevalue("empty_database"))
 
 
-@pytest.fixture(params=["rocks", pytest.param("postgres", marks=pytest.mark.services)])
+@pytest.fixture(
+    params=[
+        "rocks",
+        pytest.param("postgres", marks=[pytest.mark.services, pytest.mark.slow("1 s")]),
+    ]
+)
 def desk(
     request: pytest.FixtureRequest, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Desk]:

@@ -24,7 +24,12 @@ def postgres_url(empty_database: str) -> str:
     return empty_database
 
 
-@pytest.fixture(params=["rocks", pytest.param("postgres", marks=pytest.mark.services)])
+@pytest.fixture(
+    params=[
+        "rocks",
+        pytest.param("postgres", marks=[pytest.mark.services, pytest.mark.slow("1 s")]),
+    ]
+)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SeedStore]:
     """An empty store; what it promises holds for each of them."""
     made = (

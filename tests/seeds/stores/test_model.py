@@ -305,6 +305,7 @@ def test_rocksdb_answers_like_the_model() -> None:
     search(open_rocks, HISTORIES)
 
 
+@pytest.mark.slow("75 s")
 @pytest.mark.services
 @pytest.mark.timeout(600 + HISTORIES)
 def test_postgresql_answers_like_the_model(postgres_url: str) -> None:

@@ -107,6 +107,7 @@ def test_services_that_lease_at_once_share_no_seed(postgres_url: str) -> None:
     check_queue(postgres_url)
 
 
+@pytest.mark.slow("1 s")
 def test_leases_run_out_once_whoever_looks(postgres_url: str) -> None:
     expired: list[int] = []
     late: Counter[str] = Counter()
@@ -138,6 +139,7 @@ def test_a_segment_dropped_by_another_service_begins_again(postgres_url: str) ->
         assert books(one, TODAY).added == 2
 
 
+@pytest.mark.slow("8 s")
 @pytest.mark.timeout(300)
 def test_segments_are_dropped_while_others_work_in_them(postgres_url: str) -> None:
     days = [NOW - day * DAY for day in range(3)]
@@ -211,6 +213,7 @@ def test_a_server_that_drops_its_connections_is_used_again(postgres_url: str) ->
         assert add(store, "a", "b") == [False, True]
 
 
+@pytest.mark.slow("5 s")
 def test_a_server_that_is_away_is_said_so() -> None:
     with pytest.raises(SeedStoreUnavailable, match="PostgreSQL: "):
         PostgresStore("postgresql://postgres@127.0.0.1:1/none?connect_timeout=1")
@@ -295,6 +298,7 @@ def test_who_stands_still_in_a_call_for_long_has_leased_nothing(
         assert (told.leased, told.pending) == (2, 2)
 
 
+@pytest.mark.slow("2 s")
 def test_a_store_of_the_version_before_is_taken_over(postgres_url: str) -> None:
     with opened(postgres_url) as (store,):
         add(store, "later", active_at=NOW + DAY)

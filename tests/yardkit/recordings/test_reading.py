@@ -268,6 +268,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         open_recording(whole)
 
 
+@pytest.mark.slow("2 s")
 def test_memory_is_flat(tmp_path: Path) -> None:
     body = b"x" * 10_000
     path = tmp_path / "large.warc"

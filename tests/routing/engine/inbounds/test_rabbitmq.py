@@ -76,6 +76,7 @@ def test_what_came_before_is_marked(
     inbound.close()
 
 
+@pytest.mark.slow("2 s")
 def test_a_server_that_is_not_there_is_a_problem_without_a_password(tmp_path: Path) -> None:
     inbound = make(tmp_path, url="amqp://a:topsecret@127.0.0.1:1/", queue="q")
     wait_for(lambda: "no RabbitMQ at 127.0.0.1:1" in inbound.problem, "the problem")

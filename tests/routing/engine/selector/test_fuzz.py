@@ -74,6 +74,7 @@ def test_a_broken_selector_is_refused_or_harmless(text: str, data: st.DataObject
     try_out(text[:place] + data.draw(st.sampled_from([*WORDS, ""])) + text[place + cut :])
 
 
+@pytest.mark.slow("2 s")
 @pytest.mark.covers("S2.20")
 @settings(max_examples=200, deadline=None)
 @given(texts)
