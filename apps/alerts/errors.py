@@ -64,6 +64,20 @@ class ChannelExists(AlertsError):
     detail = _("A channel with this name already exists.")
 
 
+class ChannelElsewhere(AlertsError):
+    """A channel of one project cannot serve another."""
+
+    code = "channel_elsewhere"
+    detail = _("This channel belongs to another project.")
+
+
+class NoAddress(AlertsError):
+    """The user has no e-mail address."""
+
+    code = "no_address"
+    detail = _("Your account has no e-mail address.")
+
+
 class ChannelInUse(AlertsError):
     """The channel cannot be deleted while rules name it."""
 

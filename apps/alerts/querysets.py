@@ -5,8 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Generic, Self
 
+from django.db.models import Q
+
 from apps.access.querysets import M_co, VisibleQuerySet
 from apps.alerts.states import IncidentState, NoticeState
+from apps.jobs.models import Job
 from apps.jobs.states import RunState
 from apps.runtime.querysets import LeasedQuerySet
 
@@ -34,6 +37,19 @@ class ChannelQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     """Channels; those of the platform are visible only to users who see every project."""
 
     project_path = "project"
+
+
+class RunSubscriptionQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+    """Subscriptions to runs."""
+
+    project_path = "project"
+    hidden_with = ("job",)
+
+    def of_job(self, job_id: int) -> Self:
+        """Return the subscriptions that cover a job: its own, its project's, and everyone's."""
+        project = Job.objects.filter(pk=job_id).values("project")
+        wide = Q(job=None) & (Q(project=None) | Q(project__in=project))
+        return self.filter(Q(job=job_id) | wide)
 
 
 class NoticeQuerySet(VisibleQuerySet[M_co], LeasedQuerySet[M_co], Generic[M_co]):  # type: ignore[override]  # as_manager

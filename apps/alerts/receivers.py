@@ -1,4 +1,4 @@
-"""Signal receivers for the deletion of projects."""
+"""Signal receivers for ends of runs and the deletion of projects."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from django.db.models.signals import pre_delete
 from django.dispatch import receiver
 from django.utils import timezone
 
+from apps.jobs.events import run_ended
+from apps.jobs.models import Run
 from apps.projects.events import project_deleted
 from apps.projects.models import Project
+
+
+@receiver(run_ended, dispatch_uid="alerts.run_ended")
+def run_has_ended(sender: object, run: Run, now: datetime, **kwargs: Any) -> None:
+    """Create the notifications of subscribers, in the transaction that ends the run."""
+    from apps.alerts.services.subscriptions import notify_run_end
+
+    notify_run_end(run=run, now=now)
 
 
 @receiver(project_deleted, dispatch_uid="alerts.project_deleted")

@@ -79,6 +79,7 @@ class NoticeKind(TextChoices):
     REPEATED = "repeated", pgettext_lazy("notice", "still open")
     ESCALATED = "escalated", pgettext_lazy("notice", "escalated")
     RECOVERED = "recovered", pgettext_lazy("notice", "recovered")
+    RUN_ENDED = "run_ended", pgettext_lazy("notice", "run ended")
     TEST = "test", pgettext_lazy("notice", "test")
 
 

@@ -9,7 +9,7 @@ from celery import shared_task
 
 from apps.alerts.services.delivery import send_notices
 from apps.alerts.services.monitor_absence import open_if_no_monitor
-from apps.alerts.services.notices import SEND_TASK, prune_test_notices, wake_delivery_workers
+from apps.alerts.services.notices import SEND_TASK, prune_notices, wake_delivery_workers
 from apps.runtime.queries import database_now
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def sweep_notices(**_later: Any) -> None:
 
 @shared_task(name="alerts.forget_notices")
 def forget_old_notices(**_later: Any) -> None:
-    """Delete old test notifications."""
-    forgotten = prune_test_notices(now=database_now())
+    """Delete old notifications of tests and of ends of runs."""
+    forgotten = prune_notices(now=database_now())
     if forgotten:
-        logger.info("deleted %d test notifications", forgotten)
+        logger.info("deleted %d notifications", forgotten)

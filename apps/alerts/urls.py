@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from apps.alerts.admin import yields
+from apps.alerts.admin import job_notifications, yields
 
 app_name = "alerts"
-urlpatterns = [*yields.addresses]
+urlpatterns = [*yields.addresses, *job_notifications.addresses]

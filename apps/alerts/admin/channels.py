@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_GET
 from unfold.decorators import action, display
 from unfold.widgets import (
     UnfoldAdminSelectWidget,
@@ -29,12 +32,17 @@ from apps.access.states import Role
 from apps.alerts.admin.styles import CSS, NOTICE_TONES, result_text
 from apps.alerts.errors import BadChannel
 from apps.alerts.models import Channel
+from apps.alerts.queries.recipients import run_end_counts
 from apps.alerts.services.channel_fields import read_fields, shown_host
 from apps.alerts.services.channel_kinds import FIELDS, ChannelField
 from apps.alerts.services.channels import change_channel, create_channel, delete_channel
 from apps.alerts.services.delivery import secrets_of
 from apps.alerts.services.notices import send_test
+from apps.alerts.services.subscriptions import subscribe
 from apps.alerts.states import ChannelKind
+from apps.jobs.models import Job
+from apps.projects.admin.project_choice import number_in
+from apps.projects.models import Project
 from apps.runtime.fields import CLEAR, SealedText, SecretFormField, SecretInput
 
 if TYPE_CHECKING:
@@ -73,6 +81,11 @@ _HINTS: Final = {
     ChannelKind.OPSGENIE: _("Alerts in Opsgenie, closed when the incident ends."),
     ChannelKind.NTFY: _("Push messages on phones and desktops, through ntfy."),
 }
+_NOTIFY: Final = (
+    ("failure", _("failed, lost and missed runs")),
+    ("end", _("each end of a run")),
+    ("", _("what alert rules send")),
+)
 # Prefix of the kind's own form fields, so that none clashes with a model field.
 _OWN: Final = "own_"
 
@@ -122,9 +135,18 @@ class ChannelForm(_ModelForm):
         return values
 
 
-def form_of(kind: str) -> type[ChannelForm]:
+def form_of(kind: str, *, adding: bool) -> type[ChannelForm]:
     """Return the form class for a channel kind."""
     own = {_OWN + field.name: _form_field(field) for field in FIELDS[kind]}
+    if adding:
+        own["notify"] = forms.ChoiceField(
+            label=_("Notify of"),
+            required=False,
+            choices=_NOTIFY,
+            initial="failure",
+            widget=UnfoldAdminSelectWidget,
+            help_text=_("Of all jobs of the project; more on the pages of jobs and rules."),
+        )
     return cast("type[ChannelForm]", type("ChannelForm", (ChannelForm,), {"kind_of": kind, **own}))
 
 
@@ -155,6 +177,19 @@ def _as_text(value: Any) -> Any:
     return value
 
 
+def _notices(channel: Channel) -> dict[str, Any]:
+    rows = channel.notices.select_related("incident")[:SHOWN_NOTICES]
+    shown = [(row, NOTICE_TONES[row.state], result_text(row)) for row in rows]
+    return {"channel": channel, "notices": shown, "ends": run_end_counts(channel)}
+
+
+def _job_of(request: HttpRequest) -> Job | None:
+    """Return the job of whose page the user came, if the user may edit it."""
+    jobs: Any = Job.objects.visible_to(request.user, Role.EDITOR)
+    job: Job | None = jobs.filter(pk=number_in(request.GET.get("job", "")) or 0).first()
+    return job
+
+
 @admin.register(Channel)
 class ChannelAdmin(ProjectScopedAdmin):
     """Editors manage channels of their projects; users who see every project, the platform's."""
@@ -169,6 +204,7 @@ class ChannelAdmin(ProjectScopedAdmin):
 
     class Media:
         css: ClassVar = {"all": CSS}
+        js: ClassVar = ["dashboard/live.js", "dashboard/fragment.js"]
 
     # --- the list -------------------------------------------------------------------------------
 
@@ -237,9 +273,10 @@ class ChannelAdmin(ProjectScopedAdmin):
         channel = self.get_object(request, object_id)
         more = dict(extra_context or {})
         if isinstance(channel, Channel):
-            rows = channel.notices.select_related("incident")[:SHOWN_NOTICES]
-            more["notices"] = [(row, NOTICE_TONES[row.state], result_text(row)) for row in rows]
-            more["channel"] = channel
+            more |= _notices(channel)
+            rows = channel.subscriptions.visible_to(request.user)  # type: ignore[attr-defined]
+            more["subscriptions"] = rows.select_related("job", "project")
+            more["may_edit"] = self.has_change_permission(request, channel)
         response = super().change_view(request, object_id, form_url, more)
         assert isinstance(response, HttpResponse)  # noqa: S101 - for the type
         return response
@@ -249,7 +286,10 @@ class ChannelAdmin(ProjectScopedAdmin):
     ) -> Any:
         """Return the kind's form; only platform editors may leave the project empty."""
         made = super().get_form(
-            request, obj, change, **{**kwargs, "form": form_of(self._kind(request, obj))}
+            request,
+            obj,
+            change,
+            **{**kwargs, "form": form_of(self._kind(request, obj), adding=obj is None)},
         )
         project = made.base_fields.get("project")
         if project is not None and None not in projects_of(request, Role.EDITOR):
@@ -261,7 +301,7 @@ class ChannelAdmin(ProjectScopedAdmin):
         kind = self._kind(request, obj)
         own = tuple(_OWN + field.name for field in FIELDS[kind])
         return (
-            (None, {"fields": (("project", "name"), ("language", "enabled"))}),
+            (None, {"fields": (("project", "name"), ("language", "enabled"), *self._notify(obj))}),
             (
                 str(ChannelKind(kind).label),
                 {
@@ -273,6 +313,29 @@ class ChannelAdmin(ProjectScopedAdmin):
                 },
             ),
         )
+
+    @staticmethod
+    def _notify(obj: Any) -> tuple[str, ...]:
+        return ("notify",) if obj is None else ()
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """Suggest a free name, the project if there is one only, and the user's address."""
+        kind = self._kind(request, None)
+        taken = set(Channel.objects.filter(name__startswith=kind).values_list("name", flat=True))
+        names = (kind if number == 1 else f"{kind}-{number}" for number in count(1))
+        initial: dict[str, Any] = {"name": next(name for name in names if name not in taken)}
+        if job := _job_of(request):
+            initial["project"] = job.project_id
+        elif None not in projects_of(request, Role.EDITOR):
+            initial["project"] = Project.objects.visible_to(request.user, Role.EDITOR).first()
+        person = person_of(request)
+        if kind == ChannelKind.MAIL and person is not None:
+            initial[f"{_OWN}to"] = person.email
+        return initial | super().get_changeform_initial_data(request)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Channel]:
+        """Leave out the channels of people."""
+        return super().get_queryset(request).filter(person=None)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """Name and project are fixed after creation, because rules refer to them."""
@@ -299,7 +362,22 @@ class ChannelAdmin(ProjectScopedAdmin):
             saved = create_channel(
                 project_id=obj.project_id, name=obj.name, kind=form.kind_of, **values
             )
+            self._subscribe(request, saved, form.cleaned_data.get("notify", ""))
         obj.__dict__.update(saved.__dict__)
+
+    def _subscribe(self, request: HttpRequest, channel: Channel, when: str) -> None:
+        if not when:
+            return
+        job = _job_of(request)
+        if job is not None and channel.project_id not in (None, job.project_id):
+            job = None
+        subscribe(
+            channel=channel,
+            project_id=channel.project_id,
+            job=job,
+            every_end=when == "end",
+            actor=person_of(request),
+        )
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         """Do nothing: a channel has no related objects."""
@@ -307,6 +385,19 @@ class ChannelAdmin(ProjectScopedAdmin):
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         """Delete through the service, which refuses while rules use the channel."""
         delete_channel(channel=obj, actor=person_of(request))
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the part of a channel's page that refreshes itself."""
+        live = self.admin_site.admin_view(require_GET(self.notices_view))
+        name = "alerts_channel_notices"
+        return [path("<int:pk>/notices", live, name=name), *super().get_urls()]
+
+    def notices_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Return the latest notifications of a channel."""
+        channel = self.get_object(request, str(pk))
+        if not isinstance(channel, Channel):
+            raise Http404
+        return TemplateResponse(request, "admin/alerts/channel_live.html", _notices(channel))
 
     # --- a test ---------------------------------------------------------------------------------
 

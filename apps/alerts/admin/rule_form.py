@@ -15,11 +15,13 @@ from unfold.widgets import (
     UnfoldBooleanWidget,
 )
 
-from apps.alerts.engine.events import all_sources
+from apps.alerts.engine.events import all_sources, find_source
 from apps.alerts.engine.rules import Condition, Recovery, Rule
 from apps.alerts.states import Severity
 
 STEPS: Final = 3
+# (name, text) of channels and of people.
+Recipients = tuple[list[tuple[str, str]], list[tuple[str, str]]]
 LIMITS: Final = (
     ("above", _("is above")),
     ("below", _("is below")),
@@ -116,11 +118,11 @@ class RuleForm(forms.Form):
         initial=Severity.WARNING,
         widget=UnfoldAdminSelectWidget,
     )
-    tell = forms.CharField(
+    tell = forms.MultipleChoiceField(
         label=_("Recipients"),
         required=False,
-        widget=_line(list="alert-channels"),
-        help_text=_("Channel names separated by spaces. Default: those of the configuration."),
+        widget=forms.CheckboxSelectMultiple,
+        help_text=_("None: those of the configuration."),
     )
     repeat_seconds = _number(_("Remind every (seconds)"), _("Leave empty to notify once."))
     quiet = forms.ChoiceField(
@@ -128,8 +130,16 @@ class RuleForm(forms.Form):
     )
     note = forms.CharField(label=_("Version note"), required=False, max_length=200, widget=_line())
 
-    def __init__(self, *args: Any, quiet_hours: Any = (), **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        quiet_hours: Any = (),
+        recipients: Recipients = ([], []),
+        base: Rule | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self._base = base
         lasting: list[tuple[str, Any]] = []
         events: list[tuple[str, Any]] = []
         for source in all_sources():
@@ -143,8 +153,8 @@ class RuleForm(forms.Form):
         self.fields["quiet"].choices = [("", "–"), *((name, name) for name in known)]  # type: ignore[attr-defined]
         for number in range(1, STEPS + 1):
             self.fields[f"step_{number}_after"] = _number(_("After (seconds)"))
-            self.fields[f"step_{number}_tell"] = forms.CharField(
-                label=_("Notify"), required=False, widget=_line(list="alert-channels")
+            self.fields[f"step_{number}_tell"] = forms.MultipleChoiceField(
+                label=_("Notify"), required=False, widget=forms.CheckboxSelectMultiple
             )
             self.fields[f"step_{number}_severity"] = forms.ChoiceField(
                 label=_("New severity"),
@@ -152,6 +162,19 @@ class RuleForm(forms.Form):
                 choices=[("", "–"), *Severity.choices],
                 widget=UnfoldAdminSelectWidget,
             )
+
+        for name in ("tell", *(f"step_{number}_tell" for number in range(1, STEPS + 1))):
+            kept = [str(each) for each in self.initial.get(name, [])]
+            self.fields[name].choices = _choices(recipients, kept)  # type: ignore[attr-defined]
+
+    @property
+    def subject(self) -> str:
+        """Return what the rule watches, which decides the fields of its condition."""
+        event = self._base.event if self._base is not None else self["event"].value()
+        source = find_source(event) if event else None
+        if source is None:
+            return "series"
+        return "condition" if hasattr(source, "now") else "event"
 
     @property
     def steps(self) -> list[Any]:
@@ -172,7 +195,7 @@ class RuleForm(forms.Form):
         if values["repeat_seconds"] is not None:
             changed["repeat_seconds"] = _plain(values["repeat_seconds"])
         if values["tell"]:
-            changed["tell"] = values["tell"].replace(",", " ").split()
+            changed["tell"] = values["tell"]
         steps = self._steps()
         if steps:
             changed["escalate"] = steps
@@ -213,7 +236,7 @@ class RuleForm(forms.Form):
         steps = []
         for number in range(1, STEPS + 1):
             after = self.cleaned_data.get(f"step_{number}_after")
-            tell = self.cleaned_data.get(f"step_{number}_tell", "").replace(",", " ").split()
+            tell = self.cleaned_data.get(f"step_{number}_tell", [])
             severity = self.cleaned_data.get(f"step_{number}_severity", "")
             if after is None and not tell and not severity:
                 continue
@@ -252,7 +275,7 @@ def initial_of(rule: Rule) -> dict[str, Any]:
         "times": when.times if when.times != Condition().times else None,
         "recover": _shown(recover.below if recover.below is not None else recover.above),
         "severity": rule.severity,
-        "tell": " ".join(rule.tell),
+        "tell": list(rule.tell),
         "repeat_seconds": _shown(rule.repeat_seconds or None),
         "quiet": rule.quiet,
     }
@@ -263,10 +286,18 @@ def initial_of(rule: Rule) -> dict[str, Any]:
     for number, step in enumerate(rule.escalate[:STEPS], 1):
         values |= {
             f"step_{number}_after": _shown(step.after_seconds),
-            f"step_{number}_tell": " ".join(step.tell),
+            f"step_{number}_tell": list(step.tell),
             f"step_{number}_severity": step.severity,
         }
     return values
+
+
+def _choices(recipients: Recipients, kept: list[str]) -> list[tuple[Any, Any]]:
+    """Return channels and people in two groups; with stored names that no longer exist."""
+    channels, people = recipients
+    known = {name for name, _text in (*channels, *people)}
+    channels = [*channels, *((name, name) for name in kept if name not in known)]
+    return [(gettext("Channels"), channels), (gettext("People"), people)]
 
 
 def _plain(value: float) -> float | int:

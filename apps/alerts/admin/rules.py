@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -32,11 +31,13 @@ from apps.alerts.engine.events import find_source
 from apps.alerts.engine.rule_parser import rule_of, rulebook
 from apps.alerts.engine.rules import Rule, find_builtin
 from apps.alerts.engine.validation import rule_problems
-from apps.alerts.models import Channel, RuleMute
+from apps.alerts.models import RuleMute
+from apps.alerts.queries.recipients import recipient_choices
 from apps.alerts.queries.rules import KIND, RuleState, rule_statuses
 from apps.alerts.services.mutes import mute_rule, unmute_rule
 from apps.alerts.services.notices import send_test
 from apps.alerts.services.preview import preview
+from apps.alerts.services.recipients import channels_named
 from apps.alerts.services.rule_versions import active_data, entry_named, remove_rule, save_rule
 from apps.alerts.services.texts import fact_texts, span_text, when_text
 from apps.alerts.states import Severity
@@ -196,7 +197,13 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
         }
         initial = {} if edited.rule is None else initial_of(edited.rule)
         data = request.POST if request.method == "POST" else None
-        form = RuleForm(data, initial=initial, quiet_hours=edited.quiet_hours)
+        form = RuleForm(
+            data,
+            initial=initial,
+            quiet_hours=edited.quiet_hours,
+            recipients=recipient_choices(edited.project_id),
+            base=edited.base,
+        )
         if data is not None and form.is_valid():
             made = form.entry(edited.base)
             problems = rule_problems(made, edited.quiet_hours)
@@ -302,9 +309,12 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
         if row is None:
             raise Http404
         names = [*row.rule.tell, *(channel for step in row.rule.escalate for channel in step.tell)]
-        own = Q(project=None) if project_id is None else Q(project=project_id)
         # Platform channels also serve other projects: only platform editors may test them.
-        channels = Channel.objects.filter(own, name__in=names)
+        channels = [
+            channel
+            for channel in channels_named(project_id, names).values()
+            if channel.project_id == project_id or channel.person_id is not None
+        ]
 
         def do() -> str:
             sent = len([send_test(channel=c, actor=actor, now=timezone.now()) for c in channels])
@@ -373,7 +383,6 @@ def _shown_with(edited: EditedRule) -> dict[str, Any]:
         "number": edited.number,
         "newer": edited.newest if edited.newest > edited.number else 0,
         "is_stored": edited.is_stored,
-        "channels": _channel_names(edited.project_id),
         "series_names": list(names[:MOST_NAMES]),
     }
 
@@ -385,12 +394,6 @@ def _preview(rule: Rule, project_id: int | None) -> dict[str, Any]:
         for finding in result.found
     ]
     return {"preview": result, "preview_rows": rows[:50]}
-
-
-def _channel_names(project_id: int | None) -> list[str]:
-    own = Q(project=None) if project_id is None else Q(project=None) | Q(project=project_id)
-    rows = Channel.objects.filter(own).order_by("name")
-    return list(rows.values_list("name", flat=True).distinct()[:MOST_NAMES])
 
 
 def _scope(project_id: int | None, names: dict[int, str]) -> str:

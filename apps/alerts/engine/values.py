@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -12,6 +13,8 @@ from apps.configcenter.engine.kinds import DataProblem
 from yardkit.names import SLUG
 
 MAX_CHANNELS: Final = 20
+# A user as recipient, with the characters of user names.
+_PERSON: Final = re.compile(r"@[\w.@+-]{1,150}")
 DAY: Final = 86_400.0
 _SPANS: Final = {
     "absent_seconds": (10.0, 7 * DAY),
@@ -39,8 +42,11 @@ def bad_channels(place: str, names: object) -> Iterator[DataProblem]:
         )
         return
     for number, name in enumerate(names):
-        if not isinstance(name, str) or not SLUG.fullmatch(name):
-            text = "use lower-case letters, digits, '-' and '_', a letter first, at most 64"
+        if not isinstance(name, str) or not (SLUG.fullmatch(name) or _PERSON.fullmatch(name)):
+            text = (
+                "use lower-case letters, digits, '-' and '_', a letter first, at most 64; "
+                "or @ and the name of a user"
+            )
             yield DataProblem(f"{place}[{number}]", "bad_name", text)
 
 

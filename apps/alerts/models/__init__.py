@@ -9,6 +9,7 @@ from apps.alerts.models.incidents import (
     RuleMute,
     SourceMark,
 )
+from apps.alerts.models.subscriptions import RunSubscription
 from apps.alerts.models.yields import JobYield, YieldPolicy, YieldWatch
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "OngoingCondition",
     "ProcessedEvent",
     "RuleMute",
+    "RunSubscription",
     "SourceMark",
     "YieldPolicy",
     "YieldWatch",

@@ -11,6 +11,7 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from apps.access.models import User
 from apps.alerts.models.incidents import Incident
 from apps.alerts.querysets import ChannelQuerySet, NoticeQuerySet
 from apps.alerts.states import ChannelKind, NoticeKind, NoticeProblem, NoticeState
@@ -35,6 +36,16 @@ class Channel(models.Model):
         _("name"), max_length=64, validators=[RegexValidator(r"^[a-z][a-z0-9_-]*\Z")]
     )
     kind = models.CharField(_("kind"), max_length=16, choices=ChannelKind.choices)
+    # Set for the channel that mails to a user, which no list shows.
+    person = models.OneToOneField(
+        User,
+        verbose_name=_("user"),
+        null=True,
+        blank=True,
+        editable=False,
+        on_delete=models.CASCADE,
+        related_name="+",
+    )
     enabled = models.BooleanField(_("enabled"), default=True)
     # Settings by channel kind, see engine.channels: mail addresses, the gateway's template, ...
     settings = models.JSONField(_("settings"), default=dict, blank=True)
@@ -63,11 +74,11 @@ class Channel(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.name
+        return self.name if self.person is None else f"@{self.person.username}"
 
 
 class Notice(models.Model):
-    """Notification about one incident for one channel.
+    """Notification about one incident, or the end of one run, for one channel.
 
     Delivered at least once: the row is the truth, a task sends it, a periodic sweep retries it.
     Receivers recognise a redelivery by the message ID.
@@ -76,7 +87,7 @@ class Notice(models.Model):
     project = models.ForeignKey(
         Project, verbose_name=_("project"), null=True, on_delete=models.SET_NULL, related_name="+"
     )
-    # None for a test notification.
+    # None for a test notification, and for the end of a run.
     incident = models.ForeignKey(
         Incident,
         verbose_name=_("incident"),
@@ -91,7 +102,10 @@ class Notice(models.Model):
         on_delete=models.SET_NULL,
         related_name="notices",
     )
-    channel_name = models.CharField(_("channel"), max_length=64)
+    channel_name = models.CharField(_("channel"), max_length=151)
+    # The run that ended, with what was known then; runs may be deleted before the notification.
+    run = models.BigIntegerField(_("run"), null=True, blank=True)
+    facts = models.JSONField(_("facts"), default=dict, db_default={}, blank=True)
     kind = models.CharField(_("kind"), max_length=16, choices=NoticeKind.choices)
     state = models.CharField(
         _("state"), max_length=16, choices=NoticeState.choices, default=NoticeState.WAITING
@@ -134,6 +148,9 @@ class Notice(models.Model):
                 fields=["next_try_at"], name="alerts_notices_due", condition=Q(state="waiting")
             ),
             models.Index(fields=["channel", "-sent_at"], name="alerts_notices_of_channel"),
+            models.Index(
+                fields=["run"], name="alerts_notices_of_run", condition=Q(run__isnull=False)
+            ),
         ]
 
     def __str__(self) -> str:

@@ -23,6 +23,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef
+from django.utils.translation import gettext as _
 
 from apps.access.services import record
 from apps.alerts.engine.channels import (
@@ -37,6 +38,7 @@ from apps.alerts.models import Channel, Notice
 from apps.alerts.querysets import NoticeQuerySet
 from apps.alerts.services.http_calls import AddressNotAllowed, NoResponse, call
 from apps.alerts.services.mail import send_mail
+from apps.alerts.services.recipients import settings_of
 from apps.alerts.services.texts import digest_of, message_of
 from apps.alerts.states import SINGLY, ChannelKind, NoticeKind, NoticeProblem, NoticeState
 from yardkit import failpoints
@@ -90,7 +92,7 @@ class Result:
 
 def send_notices(*, channel: int, now: datetime) -> int:
     """Send due notifications of this channel for up to 60 s; return how many were sent."""
-    row = Channel.objects.filter(pk=channel).first()
+    row = Channel.objects.select_related("person").filter(pk=channel).first()
     if row is None:
         return 0
     began, sent = time.monotonic(), 0
@@ -121,7 +123,7 @@ def _next(channel: Channel, now: datetime) -> list[Notice]:
     _drop_stale(due)
     if _sent_lately(channel, now) >= PER_MINUTE[channel.kind]:
         return []
-    rows = due.select_related("incident__project", "incident__acknowledged_by")
+    rows = due.select_related("project", "incident__project", "incident__acknowledged_by")
     notices = list(rows.order_by("pk")[:MOST_TOGETHER])
     if len(notices) <= MOST_SINGLY or channel.kind in SINGLY:
         return notices[:1]
@@ -184,9 +186,11 @@ def _deliver(
     done, began = set(notices[0].delivered), time.monotonic()
     wanted = [
         recipient
-        for recipient in recipients_of(channel.kind, channel.settings)
+        for recipient in recipients_of(channel.kind, settings_of(channel))
         if recipient not in done
     ]
+    if not wanted and not done:
+        return Result(NoticeProblem.SETTINGS, _("no e-mail address"))
 
     def delivered(receiver: str) -> None:
         done.add(receiver)

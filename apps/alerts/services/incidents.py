@@ -32,6 +32,7 @@ from apps.alerts.services.notices import (
     notified_channels,
     notify,
 )
+from apps.alerts.services.recipients import subscribed_names
 from apps.alerts.states import ALERTING, IncidentState, NoticeKind, RecoveryReason, Step
 from apps.runtime.services import emit
 from yardkit import failpoints
@@ -126,8 +127,8 @@ def follow_up(*, incident: Incident, scoped: ScopedRule, now: datetime) -> list[
     if is_muted(row.rule, row.project_id, now):
         # Due notifications are sent after the mute has ended.
         return []
-    if row.told_at is None and scoped.rule.tell and row.snoozed_until is None:
-        _notify(row, NoticeKind.OPENED, scoped.rule.tell, scoped, now)
+    if row.told_at is None and row.snoozed_until is None and (to := _recipients(row, scoped)):
+        _notify(row, NoticeKind.OPENED, to, scoped, now)
         return [NoticeKind.OPENED]
     step = _due_step(row, scoped, now)
     if step is not None:
@@ -325,8 +326,12 @@ def _open_again(
 
 
 def _notify_opened(incident: Incident, scoped: ScopedRule, now: datetime) -> None:
-    _notify(incident, NoticeKind.OPENED, scoped.rule.tell, scoped, now)
+    _notify(incident, NoticeKind.OPENED, _recipients(incident, scoped), scoped, now)
     changed(incident)
+
+
+def _recipients(incident: Incident, scoped: ScopedRule) -> list[str]:
+    return list(dict.fromkeys([*scoped.rule.tell, *subscribed_names(incident)]))
 
 
 def _notify(
@@ -370,7 +375,7 @@ def _repeat(row: Incident, scoped: ScopedRule, now: datetime) -> list[NoticeKind
         # Reminders are sent once after quiet hours, instead of piling up.
         return []
     taken = [name for step in scoped.rule.escalate[: row.escalated] for name in step.tell]
-    channels = list(dict.fromkeys([*scoped.rule.tell, *taken]))
+    channels = list(dict.fromkeys([*_recipients(row, scoped), *taken]))
     _note(row, Step.REPEATED, now, detail={})
     _notify(row, NoticeKind.REPEATED, channels, scoped, now)
     return [NoticeKind.REPEATED]

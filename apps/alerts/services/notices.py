@@ -22,14 +22,15 @@ from apps.access.services import record
 from apps.alerts.errors import NoticePending
 from apps.alerts.models import Channel, Incident, Notice
 from apps.alerts.querysets import NoticeQuerySet
+from apps.alerts.services.recipients import channels_named
 from apps.alerts.states import NoticeKind, NoticeProblem, NoticeState
 from apps.runtime.deferral import defer
 from yardkit import topology
 
 RECOVERED: Final = NoticeKind.RECOVERED
 SEND_TASK: Final = "alerts.send_notices"
-# Test notifications belong to no incident, so incident retention does not delete them.
-KEEP_TESTS: Final = timedelta(days=30)
+# Tests and ends of runs belong to no incident, so incident retention does not delete them.
+KEEP_OTHERS: Final = timedelta(days=30)
 
 
 @transaction.atomic
@@ -46,11 +47,11 @@ def notify(
     ``channels`` are names: the project's channel is preferred to the platform's. A name without a
     channel creates a failed notification. ``not_before`` is the end of quiet hours.
     """
-    found_channels = _channels(incident.project_id, channels)
+    found_channels = channels_named(incident.project_id, channels)
     if kind == NoticeKind.RECOVERED:
         channels = _reached_channels(incident, channels, now)
     written = [
-        _write(
+        write(
             Notice(project_id=incident.project_id, incident=incident, kind=kind, created_at=now),
             channel=found_channels.get(name),
             name=name,
@@ -100,16 +101,18 @@ def resend(*, notice: Notice, actor: User | None, now: datetime) -> Notice:
     """Send a finished notification again as a new row. Raises ``NoticePending``."""
     if notice.state == NoticeState.WAITING:
         raise NoticePending
-    again = _write(
+    again = write(
         Notice(
             project_id=notice.project_id,
             incident_id=notice.incident_id,
             kind=notice.kind,
             created_at=now,
+            run=notice.run,
+            facts=notice.facts,
             resent_of_id=notice.resent_of_id or notice.pk,
         ),
         # Looked up by name, in case the channel was deleted and created again.
-        channel=_channels(notice.project_id, [notice.channel_name]).get(notice.channel_name),
+        channel=channels_named(notice.project_id, [notice.channel_name]).get(notice.channel_name),
         name=notice.channel_name,
         now=now,
     )
@@ -148,22 +151,15 @@ def wake_delivery_workers(*, now: datetime) -> int:
     return len(channel_ids)
 
 
-def prune_test_notices(*, now: datetime) -> int:
-    """Delete old test notifications; return their number."""
-    old = Notice.objects.filter(incident=None, created_at__lt=now - KEEP_TESTS)
+def prune_notices(*, now: datetime) -> int:
+    """Delete old notifications without incident; return their number."""
+    old = Notice.objects.filter(incident=None, created_at__lt=now - KEEP_OTHERS)
     return old.exclude(state=NoticeState.WAITING).delete()[0]
 
 
 def _drop(notices: NoticeQuerySet[Notice]) -> int:
     waiting = notices.filter(state=NoticeState.WAITING)
     return waiting.update(state=NoticeState.DROPPED, next_try_at=None)
-
-
-def _channels(project_id: int | None, names: Iterable[str]) -> dict[str, Channel]:
-    """Return channels by name, the project's before the platform's."""
-    own = Q(project=None) if project_id is None else Q(project=None) | Q(project=project_id)
-    rows = Channel.objects.filter(own, name__in=set(names))
-    return {channel.name: channel for channel in sorted(rows, key=lambda row: row.project_id or 0)}
 
 
 def _reached_channels(incident: Incident, names: Sequence[str], now: datetime) -> list[str]:
@@ -184,7 +180,7 @@ def _tried(notices: NoticeQuerySet[Notice]) -> NoticeQuerySet[Notice]:
     return notices.exclude(Q(state=NoticeState.DROPPED) | nowhere)
 
 
-def _write(
+def write(
     notice: Notice,
     *,
     channel: Channel | None,
@@ -192,7 +188,8 @@ def _write(
     now: datetime,
     not_before: datetime | None = None,
 ) -> Notice:
-    notice.channel, notice.channel_name = channel, name[:64]
+    """Save a new notification, failed if there is no enabled channel to send it."""
+    notice.channel, notice.channel_name = channel, name[:151]
     if channel is None:
         notice.state, notice.problem = NoticeState.FAILED, NoticeProblem.NO_CHANNEL
     elif not channel.enabled:

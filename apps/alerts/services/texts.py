@@ -16,6 +16,9 @@ from apps.alerts.engine.events import find_source
 from apps.alerts.engine.messages import Message, one_line
 from apps.alerts.models import Channel, Incident, Notice
 from apps.alerts.states import IncidentState, NoticeKind, Severity
+from apps.jobs.models import Run
+from apps.jobs.states import RunState
+from apps.queuestats.queries import run_totals
 
 # Hard-coded: workers load no admin URLs, so ``reverse`` is not available.
 INCIDENTS: Final = "/admin/alerts/incident/"
@@ -139,6 +142,8 @@ def message_of(notice: Notice, channel: Channel) -> Message:
     """Return the message of a notification in the channel's language."""
     with translation.override(channel.language):
         number = f"notice_{notice.resent_of_id or notice.pk}"
+        if notice.kind == NoticeKind.RUN_ENDED:
+            return _run_message(notice, number)
         if notice.incident is None:
             return _test_message(notice, channel, number)
         return _message(notice, notice.incident, number)
@@ -198,6 +203,57 @@ def _test_message(notice: Notice, channel: Channel, number: str) -> Message:
         links=((_("All incidents"), _absolute(INCIDENTS)),),
         data={"channel": channel.name, "notice": notice.kind},
     )
+
+
+def _run_message(notice: Notice, number: str) -> Message:
+    """Return the message of the end of a run, with its counters if the run is still stored."""
+    facts = notice.facts
+    run = Run.objects.filter(pk=notice.run).first()
+    status = RunState(facts["state"]) if run is None else run.status
+    totals = None if run is None else run_totals([run.owner])[run.owner]
+    values = {"job": facts["job"], "run": notice.run, "status": status.label}
+    began, ended = (_parsed(facts[name]) for name in ("started_at", "ended_at"))
+    seconds = (ended - began).total_seconds() if began and ended else None
+    rows = [_("Where: %(where)s") % {"where": notice.project or "–"}]
+    if ended is not None:
+        spent = {"time": time_text(ended), "span": span_text(seconds or 0)}
+        rows.append(_("Ended: %(time)s, after %(span)s") % spent)
+    if totals is not None:
+        counts = {"items": totals.items, "total": totals.total, "failed": totals.failed}
+        rows.append(_("Items: %(items)d; requests: %(total)d, failed: %(failed)d") % counts)
+    if facts["reason"]:
+        rows.append(_("Reason: %(reason)s") % {"reason": facts["reason"]})
+    is_failed = facts["state"] in (RunState.FAILED, RunState.LOST)
+    address = _absolute(f"/runs/{notice.run}")
+    return Message(
+        id=number,
+        title=one_line(_("%(job)s: run %(run)s %(status)s") % values),
+        lines=tuple(one_line(row) for row in rows),
+        place=one_line(notice.project or "", 40),
+        at=ended or notice.created_at,
+        event="run.ended",
+        links=((_("Run"), address),),
+        thread=f"job-{facts['job_id']}",
+        subject=_absolute(f"/admin/jobs/job/{facts['job_id']}/change/"),
+        severity=Severity.CRITICAL if is_failed else Severity.INFO,
+        is_over=facts["state"] == RunState.EXITED,
+        data={
+            "notice": notice.kind,
+            "run": notice.run,
+            **facts,
+            "project": None if notice.project is None else notice.project.slug,
+            "outcome": str(status),
+            "seconds": seconds,
+            "items": None if totals is None else totals.items,
+            "requests": None if totals is None else totals.total,
+            "failed_requests": None if totals is None else totals.failed,
+            "url": address,
+        },
+    )
+
+
+def _parsed(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
 
 
 def _heading(notice: Notice, incident: Incident) -> str:
