@@ -64,17 +64,19 @@ class ChannelExists(AlertsError):
     detail = _("A channel with this name already exists.")
 
 
-class ChannelElsewhere(AlertsError):
-    """A channel of one project cannot serve another."""
+class NoSuchChannel(AlertsError):
+    """The project has no such channel, or the user has no role in it."""
 
-    code = "channel_elsewhere"
-    detail = _("This channel belongs to another project.")
+    code = "no_such_channel"
+    status = 422
+    detail = _("This project has no such channel or person.")
 
 
 class NoAddress(AlertsError):
     """The user has no e-mail address."""
 
     code = "no_address"
+    status = 422
     detail = _("Your account has no e-mail address.")
 
 

@@ -17,7 +17,7 @@ from apps.access.models import Membership, User
 from apps.access.services import record, save_filter
 from apps.access.states import Role
 from apps.agents.models import HostRule, HostState
-from apps.alerts.models import Channel
+from apps.alerts.models import Channel, RunSubscription
 from apps.joblogs.models import LogPolicy
 from apps.jobs.models import JobLink, PlannedRun, Schedule
 from apps.projects.models import Delivery, Project
@@ -115,6 +115,9 @@ MAKERS: dict[str, Callable[[World], Model | Numbered]] = {
     ),
     "api/v1/channels/{pk}": lambda world: make_channel(
         project=world.project, name=f"ops-{Channel.objects.count()}"
+    ),
+    "api/v1/run-subscriptions/{pk}": lambda world: RunSubscription.objects.create(
+        project=world.project, channel=make_channel(project=world.project)
     ),
     "api/v1/incidents/{pk}": lambda world: make_incident(project=world.project),
     "api/v1/notices/{pk}": lambda world: make_notice(

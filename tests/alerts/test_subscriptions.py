@@ -11,7 +11,7 @@ from django.db import transaction
 from apps.access.models import AuditRecord, User
 from apps.access.services.people import set_role
 from apps.access.states import Role
-from apps.alerts.errors import BadChannel, ChannelElsewhere, NoAddress
+from apps.alerts.errors import BadChannel, NoAddress, NoSuchChannel
 from apps.alerts.models import Channel, Notice, RunSubscription
 from apps.alerts.queries.recipients import run_end_counts, unnotified_projects
 from apps.alerts.services.delivery import send_notices
@@ -186,7 +186,7 @@ def test_an_address_that_was_removed_is_named() -> None:
 
 def test_a_channel_of_another_project_is_refused() -> None:
     job = make_job()
-    with pytest.raises(ChannelElsewhere):
+    with pytest.raises(NoSuchChannel):
         subscribe(channel=make_channel(project=make_project()), job=job, every_end=True, actor=None)
 
 

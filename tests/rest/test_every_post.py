@@ -31,7 +31,7 @@ from tests.access.factories import Api, enter, make_superuser, make_user
 from tests.access.test_routes import MACHINERY, ROUTES, World, path_of
 from tests.access.test_routes import world as world
 from tests.agents.factories import make_agent
-from tests.alerts.factories import make_incident, make_notice
+from tests.alerts.factories import make_channel, make_incident, make_notice
 from tests.joblogs.factories import make_group
 from tests.jobs.factories import make_host, make_job, make_run
 from tests.projects.build_factories import make_build
@@ -232,6 +232,12 @@ BODIES: dict[str, Callable[[World], Any]] = {
         "kind": "mail",
         "settings": {"to": ["ops@example.com"]},
     },
+    "run-subscriptions": lambda world: {
+        "project": world.project.pk,
+        "channel": make_channel(project=world.project).name,
+        "when": "end",
+    },
+    "jobs/{job}/notify-me": lambda world: {"when": "failure", "address": "ann@example.com"},
     "config/versions": lambda world: {
         "project": world.project.pk,
         "kind": "sources",

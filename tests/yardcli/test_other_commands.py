@@ -190,6 +190,27 @@ def test_config(entered: Crawlyard, project: Project, tmp_path: Path) -> None:
     assert entered("config", "get", "biz", "-p", "news").code == 4
 
 
+@pytest.mark.covers("UX.6")
+@pytest.mark.slow("2 s")
+def test_channels(entered: Crawlyard, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, job = make_channel(project=project, name="ops"), make_job(project=project, name="shop")
+    assert "ops" in entered("channels", "list", "-p", "news").out
+    assert entered("channels", "subscribe", "ops", "--job", job.pk, "--each-end").code == 0
+    row = RunSubscription.objects.get()
+    assert (row.channel, row.job, row.every_end) == (channel, job, True)
+    assert "ops" in entered("channels", "subscriptions", "-p", "news").out
+    assert entered("channels", "subscribe", "nobody", "--job", job.pk).code == 2
+    assert entered("channels", "unsubscribe", row.pk).code == 0
+    assert not RunSubscription.objects.exists()
+    assert entered("channels", "notify-me", job.pk, "--when", "end").code == 2, "no address"
+    User.objects.update(email="ann@example.com")
+    assert entered("channels", "notify-me", job.pk, "--when", "end").code == 0
+    assert RunSubscription.objects.get().every_end
+    monkeypatch.setattr(channels, "ANSWER_SECONDS", 0.0)
+    said = entered("channels", "test", channel.pk)
+    assert (said.code, "no worker" in said.err) == (1, True)
+
+
 @pytest.mark.slow("1 s")
 def test_incidents(entered: Crawlyard, project: Project) -> None:
     incident = make_incident(project=project)

@@ -36,7 +36,16 @@ class NoticeFilter(FilterSet):
     project = IdFilter(field_name="project_id")
     incident = IdFilter(field_name="incident_id")
     channel = IdFilter(field_name="channel_id")
+    run = IdFilter(field_name="run")
 
     class Meta:
         model = Notice
-        fields: ClassVar = ["project", "incident", "channel", "channel_name", "kind", "state"]
+        fields: ClassVar = [
+            "project",
+            "incident",
+            "channel",
+            "channel_name",
+            "run",
+            "kind",
+            "state",
+        ]

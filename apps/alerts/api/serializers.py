@@ -29,6 +29,7 @@ class NoticeSerializer(serializers.ModelSerializer[Notice]):
             "incident",
             "channel",
             "channel_name",
+            "run",
             "kind",
             "state",
             "problem",

@@ -107,7 +107,7 @@ class IncidentViewSet(ReadViewSet[Incident]):
 class ChannelViewSet(WriteViewSet[Channel]):
     """Notification channels. Managed by editors; secrets are write-only."""
 
-    queryset = Channel.objects.select_related("project")
+    queryset = Channel.objects.filter(person=None).select_related("project", "person")
     serializer_class = ChannelSerializer
     filterset_class = ChannelFilter
     required_roles = {"test": Role.EDITOR}

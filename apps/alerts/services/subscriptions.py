@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.access.models import User
 from apps.access.services import record
-from apps.alerts.errors import BadChannel, ChannelElsewhere, NoAddress
+from apps.alerts.errors import BadChannel, NoAddress, NoSuchChannel
 from apps.alerts.models import Channel, Notice, RunSubscription
 from apps.alerts.services.notices import write
 from apps.alerts.services.recipients import personal_channel, recipient_name, subscribed_channels
@@ -34,11 +34,11 @@ def subscribe(
 ) -> RunSubscription:
     """Subscribe a channel to runs of a job, a project or (both None) all projects.
 
-    Changes an existing subscription of the same scope. Raises ``ChannelElsewhere``.
+    Changes an existing subscription of the same scope. Raises ``NoSuchChannel``.
     """
     project_id = project_id if job is None else job.project_id
     if channel.project_id is not None and channel.project_id != project_id:
-        raise ChannelElsewhere(fields={"channel": [ChannelElsewhere.detail]})
+        raise NoSuchChannel(fields={"channel": [NoSuchChannel.detail]})
     row = RunSubscription.objects.filter(channel=channel, project=project_id, job=job).first()
     if row is not None and row.every_end == every_end:
         return row

@@ -210,6 +210,7 @@ def test_a_channel_is_made_by_its_kind(project: Project) -> None:
         "enabled": "on",
         "own_url": "https://oapi.dingtalk.com/robot/send",
         "own_mobiles": "13800000000",
+        "notify": "end",
     }
     answer = editor.post(address, typed)
     assert "Copy the complete webhook URL" in text_of(answer)
@@ -217,6 +218,8 @@ def test_a_channel_is_made_by_its_kind(project: Project) -> None:
     channel = Channel.objects.get()
     assert (channel.kind, channel.project, channel.language) == ("dingtalk", project, "zh-hans")
     assert secrets_of(channel) == {"url": TOKEN, "key": "SEC12345678"}
+    subscription = channel.subscriptions.get()
+    assert (subscription.project, subscription.every_end) == (project, True)
     assert "oapi.dingtalk.com" in text_of(answer)
     page = html_of(editor.get(f"{CHANNELS}{channel.pk}/change/"))
     assert "13800000000" in page

@@ -19,7 +19,7 @@ from apps.configcenter.services import save_version
 from apps.jobs.states import RunState
 from apps.projects.models import Project
 from apps.queuestats.services import record_gauges
-from tests.access.factories import make_project, make_superuser
+from tests.access.factories import enter, make_project, make_superuser, make_user
 from tests.alerts.admin.test_pages import login, person, text_of
 from tests.alerts.factories import NOW, make_channel, make_incident
 from tests.alerts.monitor_harness import use_rules
@@ -40,7 +40,7 @@ LONG: dict[str, Any] = {
     "for_seconds": "60",
     "recover": "8000",
     "severity": "critical",
-    "tell": "ops, oncall",
+    "tell": ["ops", "oncall"],
     "repeat_seconds": "3600",
     "step_1_after": "900",
     "step_1_tell": "oncall",
@@ -55,6 +55,8 @@ def project() -> Project:
 
 @pytest.fixture
 def editor(project: Project) -> Client:
+    make_channel(name="ops")
+    make_channel(name="oncall")
     return person(project, Role.EDITOR)
 
 
@@ -147,7 +149,7 @@ def test_a_rule_is_made_by_the_form(project: Project, editor: Client) -> None:
         ({"limit": "many"}, "Enter a number"),
         ({"series": ""}, "the name of a series"),
         ({"recover": "20000"}, "not higher than when.above"),
-        ({"tell": "No Channel"}, "lower-case letters"),
+        ({"tell": "No Channel"}, "Select a valid choice"),
         ({"event": "no.such"}, "is not one of the available choices"),
         ({"repeat_seconds": "1"}, "seconds, from 60"),
         ({"step_1_after": ""}, "required: a number of seconds"),
@@ -261,3 +263,38 @@ def test_buttons_are_for_those_who_may(project: Project, verb: str) -> None:
 def test_an_address_of_no_rule_is_not_found(editor: Client) -> None:
     for name in ("new", "7/change/"):
         assert editor.get(f"{LIST}{name}", follow=True).status_code == 404
+
+
+@pytest.mark.covers("UX.6")
+def test_recipients_are_picked_from_channels_and_people(project: Project) -> None:
+    editor = make_user(roles={project: Role.EDITOR}, email="ann@example.com")
+    make_channel(name="slack", project=project)
+    make_channel(name="elsewhere", project=make_project())
+    use_rules({"name": "mine", "event": "run.failed", "tell": ["gone"]}, project=project)
+    client, address = enter(editor), f"{RULE}?project={project.pk}&name=mine"
+    page = client.get(address).content.decode()
+    assert 'value="slack"' in page
+    assert f'value="@{editor.username}"' in page
+    assert 'value="gone" id' in page, "a stored name stays"
+    assert 'value="elsewhere"' not in page
+    typed = {"name": "mine", "enabled": "on", "event": "run.failed", "severity": "warning"}
+    typed |= {"kind": "above", "tell": ["slack", f"@{editor.username}"]}
+    assert client.post(address, typed).status_code == 302
+    (rule,) = active_rulebooks().of(project.pk).rules
+    assert rule.tell == ("slack", f"@{editor.username}")
+
+
+@pytest.mark.covers("UX.6")
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("run failed", "times"), ("daemon silent", "for_seconds"), ("log lines waiting", "limit")],
+)
+def test_a_rule_shows_the_fields_of_what_it_watches(name: str, shown: str) -> None:
+    page = login(make_superuser()).get(f"{RULE}?project=platform&name={name}").content.decode()
+    parts = {
+        field: "hidden" in page[: page.index(f'id="id_{field}"')].rpartition("data-of=")[2][:40]
+        for field in ("times", "for_seconds", "limit")
+    }
+    assert not parts[shown]
+    assert parts["limit"] is (shown != "limit"), "events have no threshold"
+    assert parts["times"] is (shown != "times")
