@@ -9,22 +9,25 @@ from typing import Any
 
 import pytest
 
+from apps.access.models import User
 from apps.agents.models import Agent
-from apps.alerts.models import Incident
+from apps.alerts.models import Incident, RunSubscription
 from apps.configcenter.models import Configuration
 from apps.projects.models import Build, Project
 from apps.runtime.models import DeadLetter, OutboxMessage
 from tests.access.factories import make_superuser, make_token
 from tests.agents.factories import make_agent
-from tests.alerts.factories import make_incident
+from tests.alerts.factories import make_channel, make_incident
 from tests.dashboard.machinery import make_letter, make_outgoing
 from tests.joblogs.factories import make_build, store_texts
+from tests.jobs.factories import make_job
 from tests.requeststore.factories import make_biz
 from tests.routing.api.active_rules import activate_rules
 from tests.seeds.api.conftest import Service
 from tests.seeds.factories import make_frontier
 from tests.sources.records import sourced
 from tests.yardcli.conftest import Crawlyard
+from yardcli.groups import channels
 
 
 @pytest.mark.slow("3 s")

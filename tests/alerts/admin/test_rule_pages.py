@@ -270,7 +270,7 @@ def test_recipients_are_picked_from_channels_and_people(project: Project) -> Non
     editor = make_user(roles={project: Role.EDITOR}, email="ann@example.com")
     make_channel(name="slack", project=project)
     make_channel(name="elsewhere", project=make_project())
-    use_rules({"name": "mine", "event": "run.failed", "tell": ["gone"]}, project=project)
+    use_rules({"name": "mine", "event": "run.failed", "tell": ["gone"]}, project=project.pk)
     client, address = enter(editor), f"{RULE}?project={project.pk}&name=mine"
     page = client.get(address).content.decode()
     assert 'value="slack"' in page
