@@ -44,6 +44,7 @@ class RecoveryReason(TextChoices):
     QUIET = "quiet", pgettext_lazy("ending", "no further events")
     GONE = "gone", pgettext_lazy("ending", "no longer measured")
     RULE_GONE = "rule_gone", pgettext_lazy("ending", "rule removed")
+    COVERED = "covered", pgettext_lazy("ending", "reported by the incident of the run")
     PROJECT_GONE = "project_gone", pgettext_lazy("ending", "project deleted")
 
 

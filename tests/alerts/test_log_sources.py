@@ -78,3 +78,24 @@ def test_a_failed_runs_new_error_is_reported_where_failures_are_not() -> None:
     RunMove.objects.create(run=run, at=timezone.now(), to_state="failed")
     rig.run(10)
     assert Incident.objects.get().source == "log.new_error"
+
+
+@pytest.mark.covers("UX.6")
+@pytest.mark.slow("1 s")
+def test_a_run_that_fails_later_takes_over_the_incident_of_its_error() -> None:
+    use_rules(builtin=True, defaults={"tell": ["ops"]})
+    make_channel(name="ops")
+    rig = Rig(clock=ManualClock(timezone.now() - timedelta(seconds=10)))
+    rig.run(5)
+    run = make_run(state="running")
+    new_error(run.job, first_run=run)
+    earlier = timezone.now() - timedelta(seconds=16)
+    ErrorGroup.objects.update(noted_at=earlier)
+    SourceMark.objects.update(began_at=timezone.now() - timedelta(seconds=30))
+    rig.run(5)
+    assert Incident.objects.open().get().source == "log.new_error"
+    Run.objects.filter(pk=run.pk).update(state="failed", ended_at=timezone.now())
+    RunMove.objects.create(run=run, at=timezone.now(), to_state="failed")
+    rig.run(10)
+    assert Incident.objects.open().get().source == "run.failed"
+    assert Notice.objects.filter(kind=NoticeKind.RECOVERED).count() == 0

@@ -14,8 +14,9 @@ from datetime import datetime, timedelta
 from typing import Final, cast
 
 from django.db import transaction
+from django.db.models import QuerySet
 
-from apps.alerts.engine.events import EventSource, Occurrence, find_source
+from apps.alerts.engine.events import EventSource, Occurrence, all_sources, find_source
 from apps.alerts.engine.rules import MOST_OPEN, ScopedRule
 from apps.alerts.models import Incident, ProcessedEvent, SourceMark
 from apps.alerts.services.evaluation import Hold, Rules, event_detection, log_incident_limit
@@ -158,6 +159,8 @@ class EventReader:
                     continue
                 is_open[newest.project] += 1
             open_or_count(scoped=scoped, finding=finding, now=now, lasting=False)
+            for covered in _consequences(source, newest):
+                recover(incident=covered, why=RecoveryReason.COVERED, now=now)
 
     def _often_enough(
         self, source: EventSource, scoped: ScopedRule, new: Sequence[Occurrence]
@@ -209,6 +212,17 @@ def _has_incident(source: EventSource, happening: Occurrence) -> bool:
         project=happening.project, key=happening.key, facts__run=happening.facts.get("run")
     )
     return bool(causes) and same.filter(source__in=causes).exists()
+
+
+def _consequences(source: EventSource, cause: Occurrence) -> QuerySet[Incident]:
+    """Return the open incidents of the same run that this event explains."""
+    names = [each.name for each in all_sources() if source.name in getattr(each, "same_run_as", ())]
+    return Incident.objects.open().filter(
+        source__in=names,
+        project=cause.project,
+        key=cause.key,
+        facts__run=cause.facts.get("run"),
+    )
 
 
 def _unseen(source: str, happened: Sequence[Occurrence]) -> list[Occurrence]:

@@ -152,6 +152,7 @@ def recover(
 ) -> bool:
     """End an incident and notify all channels that were notified of it.
 
+    One that another incident covers only ends the alerts that services keep open.
     Returns False if it had already ended.
     """
     row = _locked(incident)
@@ -162,10 +163,14 @@ def recover(
     row.save(update_fields=["state", "ended_at", "snoozed_until", "value"])
     _note(row, Step.RECOVERED, now, detail={"why": str(why)})
     until = scoped.book.quiet_until(scoped.rule, row.severity, now) if scoped else None
+    is_covered = why == RecoveryReason.COVERED
+    channels = notified_channels(row, ALERTING if is_covered else ())
+    if is_covered:
+        drop_pending(row)
     notify(
         incident=row,
         kind=NoticeKind.RECOVERED,
-        channels=notified_channels(row),
+        channels=channels,
         now=now,
         not_before=until,
     )
