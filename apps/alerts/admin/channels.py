@@ -274,7 +274,7 @@ class ChannelAdmin(ProjectScopedAdmin):
         more = dict(extra_context or {})
         if isinstance(channel, Channel):
             more |= _notices(channel)
-            rows = channel.subscriptions.visible_to(request.user)  # type: ignore[attr-defined]
+            rows = channel.subscriptions.visible_to(request.user)
             more["subscriptions"] = rows.select_related("job", "project")
             more["may_edit"] = self.has_change_permission(request, channel)
         response = super().change_view(request, object_id, form_url, more)
@@ -331,11 +331,12 @@ class ChannelAdmin(ProjectScopedAdmin):
         person = person_of(request)
         if kind == ChannelKind.MAIL and person is not None:
             initial[f"{_OWN}to"] = person.email
-        return initial | super().get_changeform_initial_data(request)
+        initial |= super().get_changeform_initial_data(request)
+        return initial
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Channel]:
         """Leave out the channels of people."""
-        return super().get_queryset(request).filter(person=None)
+        return cast("QuerySet[Channel]", super().get_queryset(request).filter(person=None))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """Name and project are fixed after creation, because rules refer to them."""

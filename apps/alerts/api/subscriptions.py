@@ -96,7 +96,7 @@ class RunSubscriptionFilter(FilterSet):
 class RunSubscriptionViewSet(WriteViewSet[RunSubscription]):
     """Subscriptions to runs. Managed by editors; the same scope again changes ``when``."""
 
-    http_method_names: ClassVar = ["get", "post", "delete", "head"]
+    http_method_names = ["get", "post", "delete", "head"]
     queryset = RunSubscription.objects.select_related("channel__person")
     serializer_class = RunSubscriptionSerializer
     filterset_class = RunSubscriptionFilter

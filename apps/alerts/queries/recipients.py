@@ -71,7 +71,7 @@ def unnotified_projects(user: User) -> tuple[list[Project], int]:
     ]
     names = {name for scoped in rules for name in scoped.rule.tell}
     channels = Channel.objects.filter(enabled=True, person=None, name__in=names)
-    known = set(channels.values_list("name", "project_id"))
+    known: set[tuple[str, int | None]] = set(channels.values_list("name", "project_id"))
     people = User.objects.filter(
         is_active=True, username__in=[name[1:] for name in names if name.startswith(PERSON)]
     )

@@ -218,10 +218,7 @@ def _consequences(source: EventSource, cause: Occurrence) -> QuerySet[Incident]:
     """Return the open incidents of the same run that this event explains."""
     names = [each.name for each in all_sources() if source.name in getattr(each, "same_run_as", ())]
     return Incident.objects.open().filter(
-        source__in=names,
-        project=cause.project,
-        key=cause.key,
-        facts__run=cause.facts.get("run"),
+        source__in=names, project=cause.project, key=cause.key, facts__run=cause.facts.get("run")
     )
 
 

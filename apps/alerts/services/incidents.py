@@ -167,13 +167,7 @@ def recover(
     channels = notified_channels(row, ALERTING if is_covered else ())
     if is_covered:
         drop_pending(row)
-    notify(
-        incident=row,
-        kind=NoticeKind.RECOVERED,
-        channels=channels,
-        now=now,
-        not_before=until,
-    )
+    notify(incident=row, kind=NoticeKind.RECOVERED, channels=channels, now=now, not_before=until)
     changed(row)
     return True
 

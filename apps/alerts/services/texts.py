@@ -208,7 +208,7 @@ def _test_message(notice: Notice, channel: Channel, number: str) -> Message:
 def _run_message(notice: Notice, number: str) -> Message:
     """Return the message of the end of a run, with its counters if the run is still stored."""
     facts = notice.facts
-    run = Run.objects.filter(pk=notice.run).first()
+    run = Run.objects.filter(pk=notice.run or 0).first()
     status = RunState(facts["state"]) if run is None else run.status
     totals = None if run is None else run_totals([run.owner])[run.owner]
     values = {"job": facts["job"], "run": notice.run, "status": status.label}
