@@ -9,10 +9,12 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from apps.alerts.models import Incident, SourceMark
+from apps.alerts.models import Incident, Notice, SourceMark
+from apps.alerts.states import NoticeKind
 from apps.joblogs.models import ErrorGroup
 from apps.joblogs.states import GroupState
-from apps.jobs.models import Job, RunMove
+from apps.jobs.models import Job, Run, RunMove
+from tests.alerts.factories import make_channel
 from tests.alerts.monitor_harness import Rig, use_rules
 from tests.alerts.test_sources import now as now
 from tests.alerts.test_sources import since as since
