@@ -14,7 +14,7 @@ from apps.alerts.queries import count_open_incidents, open_incidents
 from apps.alerts.services.notices import (
     notified_channels,
     notify,
-    prune_test_notices,
+    prune_notices,
     resend,
     send_test,
     wake_delivery_workers,
@@ -127,9 +127,9 @@ def test_tests_are_sent_also_by_channels_that_are_off_and_forgotten(woken: list[
     notice = send_test(channel=channel, actor=make_superuser(), now=NOW)
     assert (notice.incident, notice.state) == (None, NoticeState.WAITING)
     assert woken == [channel.pk]
-    assert prune_test_notices(now=NOW + timedelta(days=40)) == 0, "it has not ended"
+    assert prune_notices(now=NOW + timedelta(days=40)) == 0, "it has not ended"
     Notice.objects.update(state=NoticeState.SENT)
-    assert prune_test_notices(now=NOW + timedelta(days=40)) == 1
+    assert prune_notices(now=NOW + timedelta(days=40)) == 1
 
 
 def test_open_incidents_the_worst_first(django_assert_num_queries: Any) -> None:
