@@ -41,18 +41,18 @@ def test_a_viewer_switches_own_mails_and_an_editor_recipients() -> None:
     viewer = make_user(roles={job.project: Role.VIEWER}, email="ann@example.com")
     client, page = enter(viewer), f"/admin/jobs/job/{job.pk}/change/"
     assert "Nobody is notified when this job fails" in client.get(page).content.decode()
-    address = f"/alerts/jobs/{job.pk}"
+    address = f"/jobs/{job.pk}"
     answer = client.post(f"{address}/notify-me", {"when": "failure"}, follow=True)
     assert "You are notified at ann@example.com" in answer.content.decode()
     channel = make_channel(project=job.project)
     assert client.post(f"{address}/subscribe", {"channel": channel.pk}).status_code == 403
     mine = RunSubscription.objects.get()
-    assert client.post(f"/alerts/subscriptions/{mine.pk}/end").status_code == 403
+    assert client.post(f"/subscriptions/{mine.pk}/end").status_code == 403
     editor = enter(make_user(roles={job.project: Role.EDITOR}))
     editor.post(f"{address}/subscribe", {"channel": channel.pk, "when": "end"})
     assert RunSubscription.objects.get(channel=channel).every_end
     assert f"@{viewer.username}" in editor.get(page).content.decode()
-    assert editor.post(f"/alerts/subscriptions/{mine.pk}/end").status_code == 302
+    assert editor.post(f"/subscriptions/{mine.pk}/end").status_code == 302
     client.post(f"{address}/notify-me", {"when": ""})
     assert list(RunSubscription.objects.all()) == [RunSubscription.objects.get(channel=channel)]
     stranger = enter(make_user())
@@ -64,7 +64,7 @@ def test_a_viewer_switches_own_mails_and_an_editor_recipients() -> None:
 def test_the_channels_of_people_are_in_no_list() -> None:
     user, job = make_superuser(email="root@example.com"), make_job()
     client = enter(user)
-    client.post(f"/alerts/jobs/{job.pk}/notify-me", {"when": "failure"})
+    client.post(f"/jobs/{job.pk}/notify-me", {"when": "failure"})
     pk = Channel.objects.get().pk
     assert f"/{pk}/change/" not in client.get("/admin/alerts/channel/").content.decode()
     assert client.get("/api/v1/channels").json()["results"] == []
