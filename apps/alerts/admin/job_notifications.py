@@ -83,7 +83,7 @@ def _job(request: HttpRequest, pk: int, role: Role) -> Job:
 
 
 def _back(pk: int) -> HttpResponseRedirect:
-    return HttpResponseRedirect(f"{reverse("dashboard:job-alerts", args=[pk])}#notifications")
+    return HttpResponseRedirect(f"{reverse('dashboard:job-alerts', args=[pk])}#notifications")
 
 
 _view = admin.site.admin_view

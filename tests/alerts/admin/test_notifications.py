@@ -39,7 +39,7 @@ def test_the_overview_says_that_nobody_is_notified() -> None:
 def test_a_viewer_switches_own_mails_and_an_editor_recipients() -> None:
     job = make_job()
     viewer = make_user(roles={job.project: Role.VIEWER}, email="ann@example.com")
-    client, page = enter(viewer), f"/admin/jobs/job/{job.pk}/change/"
+    client, page = enter(viewer), f"/jobs/{job.pk}/alerts"
     assert "Nobody is notified when this job fails" in client.get(page).content.decode()
     address = f"/jobs/{job.pk}"
     answer = client.post(f"{address}/notify-me", {"when": "failure"}, follow=True)
@@ -115,6 +115,8 @@ def test_two_ways_to_be_notified_take_four_clicks(live_server: Any) -> None:
         by_mail = Clicks(page)
         by_mail.on("link", "Jobs")
         by_mail.on("link", "books")
+        page.locator(f"a[href='/jobs/{job.pk}/alerts']").first.click()
+        by_mail.count += 1
         by_mail.on("button", "On failure")
         expect(page.get_by_text("You are notified at ann@example.com")).to_be_visible()
         assert RunSubscription.objects.filter(channel__person=editor, job=job).exists()
