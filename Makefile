@@ -87,7 +87,7 @@ scrapy-image: $(VENV)/.installed ## The image that Scrapy projects build on: mak
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE   ?= crawlyard:$(VERSION)
-# Extras that it has: elasticsearch, kafka, impersonate.
+# Extras that it has: elasticsearch, kafka, impersonate, sso.
 EXTRAS  ?= elasticsearch
 PINS    := requirements.txt $(EXTRAS:%=requirements-%.txt)
 # The runbook is shown on a page.
@@ -231,4 +231,4 @@ LOCK := uv pip compile -q --generate-hashes --no-header --no-emit-index-url --un
 requirements: $(VENV)/.installed ## Pin pyproject.toml into the requirements files
 	@$(BIN)/$(LOCK) pyproject.toml -o requirements.txt
 	@for group in test lint bench; do $(BIN)/$(LOCK) --group $$group -c requirements.txt -o requirements-$$group.txt || exit 1; done
-	@for extra in impersonate browser kafka elasticsearch scrapy; do $(BIN)/$(LOCK) pyproject.toml --extra $$extra -c requirements.txt -o requirements-$$extra.txt || exit 1; done
+	@for extra in impersonate browser kafka elasticsearch scrapy sso; do $(BIN)/$(LOCK) pyproject.toml --extra $$extra -c requirements.txt -o requirements-$$extra.txt || exit 1; done

@@ -152,6 +152,16 @@ class BadPassword(AccessError):
     detail = _("This password cannot be used.")
 
 
+class SignInRefused(AccessError):
+    """The provider has confirmed an account that may not sign in here."""
+
+    code = "sign_in_refused"
+    status = 403
+    detail = _(
+        "This account cannot sign in here: it is deactivated, or a local account has its name."
+    )
+
+
 class LastAdmin(AccessError):
     """The only active superuser would lose the permission."""
 

@@ -280,6 +280,39 @@ class SecondFactor(models.Model):
         return str(self.user)
 
 
+class ExternalIdentity(models.Model):
+    """Account of a user at an identity provider, which decides whether the user may sign in."""
+
+    class Source(models.TextChoices):
+        """Kind of the provider."""
+
+        OIDC = "oidc", "OpenID Connect"
+        LDAP = "ldap", "LDAP"
+
+    user = models.OneToOneField(
+        User, verbose_name=_("user"), related_name="identity", on_delete=models.CASCADE
+    )
+    source = models.CharField(_("provider"), max_length=8, choices=Source.choices)
+    # OpenID Connect: issuer and "sub"; LDAP: URL of the directory and distinguished name.
+    issuer = models.CharField(_("issuer"), max_length=255)
+    subject = models.CharField(_("subject"), max_length=255)
+    # JSON of the provider's tokens, with which the account is checked.
+    secret = SecretTextField(_("tokens"))
+    checked_at = models.DateTimeField(_("checked at"), editable=False)
+    # The provider has refused the account; a later sign-in through it opens the user again.
+    locked_at = models.DateTimeField(_("locked at"), null=True, editable=False)
+
+    class Meta:
+        verbose_name = _("identity at a provider")
+        verbose_name_plural = _("identities at a provider")
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["issuer", "subject"], name="access_identity_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} · {self.subject}"
+
+
 class LoginSession(AbstractBaseSession):
     """Session of a browser. ``expire_date`` is its end without further activity."""
 

@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.urls import path
 
 from apps.access import pages
-from apps.access.pages import account, second_factor, welcome
+from apps.access.pages import account, second_factor, sign_on, welcome
 
 view = admin.site.admin_view
 
@@ -17,6 +17,9 @@ urlpatterns = [
     path("admin/account/sessions/end-others", view(account.end_others), name="sessions-end"),
     # Public: its visitors have no account yet.
     path("admin/welcome/", welcome.welcome, name="welcome"),
+    # Public: who comes here is about to sign in.
+    path("admin/sign-on/", sign_on.start, name="sign-on"),
+    path("admin/sign-on/answer", sign_on.answer, name="sign-on-answer"),
     path("admin/second-factor/", view(second_factor.verify), name="second-factor"),
     path("admin/second-factor/add", view(second_factor.add), name="second-factor-add"),
     path("admin/second-factor/remove", view(second_factor.remove), name="second-factor-remove"),

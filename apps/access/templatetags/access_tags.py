@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from django import template
+from django.conf import settings
 from django.db.models import Model
 from django.urls import reverse
 
@@ -62,3 +63,9 @@ def saved_filters(context: template.Context) -> dict[str, Any]:
         "here": matching[0] if matching else None,
         "csrf_token": context.get("csrf_token"),
     }
+
+
+@register.simple_tag
+def sign_on_name() -> str:
+    """Return the name of the OpenID Connect provider; "" without one."""
+    return str(settings.OIDC_NAME) if settings.OIDC_URL else ""

@@ -9,7 +9,13 @@ from urllib.parse import quote, urlsplit
 from crawlyard.settings.cache import caches
 from crawlyard.settings.database import database
 from crawlyard.settings.login import AUTH_PASSWORD_VALIDATORS as AUTH_PASSWORD_VALIDATORS
-from crawlyard.settings.login import login_limits, session_limits, who_needs_a_code
+from crawlyard.settings.login import (
+    directory,
+    login_limits,
+    oidc_client,
+    session_limits,
+    who_needs_a_code,
+)
 from crawlyard.settings.logs import logs_url
 from crawlyard.settings.mail import mail
 from crawlyard.settings.objects import objects
@@ -330,6 +336,21 @@ AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
     "apps.access.services.login_backend.SessionBackend",
 ]
+OIDC_URL, OIDC_CLIENT_ID, OIDC_CLIENT_SECRET = oidc_client(env)
+OIDC_SCOPES = env.str("OIDC_SCOPES", default="openid profile email")
+OIDC_GROUPS_CLAIM = env.str("OIDC_GROUPS_CLAIM", default="groups")
+# Text of the button on the sign-in page.
+OIDC_NAME = env.str("OIDC_NAME", default="single sign-on")
+LDAP_URL, LDAP_BIND_DN, LDAP_BIND_PASSWORD, LDAP_START_TLS = directory(env)
+LDAP_USERS = env.str("LDAP_USERS", default="")
+LDAP_USER_FILTER = env.str("LDAP_USER_FILTER", default="(uid={name})")
+LDAP_GROUPS = env.str("LDAP_GROUPS", default="")
+LDAP_GROUP_FILTER = env.str("LDAP_GROUP_FILTER", default="(member={dn})")
+SSO_ROLES = env.str("SSO_ROLES", default="{}")
+# Interval at which accounts are checked at their provider.
+SSO_CHECK_SECONDS = env.int("SSO_CHECK_SECONDS", default=300, minimum=60, maximum=86400)
+if LDAP_URL:
+    AUTHENTICATION_BACKENDS += ["apps.access.services.sign_on.backend.DirectoryBackend"]
 LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "admin:index"
 TEMPLATES = [

@@ -16,6 +16,7 @@ HOUSEKEEPING: Final = {
         "options": {"queue": topology.TASKS, "expire_seconds": int(seconds)},
     }
     for task, seconds in {
+        "access.check_identities": 60.0,
         "alerts.sweep_notices": 10.0,
         "alerts.forget_notices": 3600.0,
         "jobs.sweep_schedules": 10.0,

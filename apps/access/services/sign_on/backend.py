@@ -1,0 +1,34 @@
+"""Authentication backend of names and passwords that a directory checks."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.utils import timezone
+
+from apps.access.errors import SignInRefused
+from apps.access.models import User
+from apps.access.services.login_backend import SessionBackend
+from apps.access.services.sign_on import ldap
+from apps.access.services.sign_on.identities import ProviderAway, Refused, sign_in
+
+logger = logging.getLogger(__name__)
+
+
+class DirectoryBackend(SessionBackend):
+    """Backend after that of local passwords, whose users no outage of the directory locks out."""
+
+    def authenticate(
+        self, request: Any, username: Any = None, password: Any = None, **_kwargs: Any
+    ) -> User | None:
+        """Return the user of an account of the directory, or None."""
+        if not isinstance(username, str) or not isinstance(password, str):
+            return None
+        try:
+            return sign_in(ldap.verify(username, password), now=timezone.now())
+        except ProviderAway as error:
+            logger.warning("directory unreachable: %s", error)
+        except (Refused, SignInRefused):
+            pass
+        return None
