@@ -34,7 +34,9 @@ from tests.access.sign_on.peers import (
     slapd,
 )
 
-pytestmark = [pytest.mark.django_db, pytest.mark.covers("UX.9"), pytest.mark.slow("3 s")]
+pytestmark = [pytest.mark.django_db, pytest.mark.covers("UX.9"), pytest.mark.slow("2 s")]
+# ldap3 leaves the sockets of failed connections to the garbage collector.
+LEAKS = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 ANN = {"preferred_username": "ann", "email": "ann@example.com", "groups": ["news"]}
 ROLES = {"root": ["superuser"], "audit": ["auditor"], "news": ["editor:shop"], "*": ["viewer:shop"]}
@@ -195,6 +197,7 @@ def test_the_login_page_offers_the_provider(provider: Peer, settings: Any) -> No
     assert Client().get("/admin/sign-on/").status_code == 404
 
 
+@LEAKS
 def test_a_directory_checks_names_and_gives_roles(directory: Directory) -> None:
     make_project(slug="shop")
     assert by_password("ann", "wrong")[1] == 200
@@ -212,17 +215,20 @@ def test_a_directory_checks_names_and_gives_roles(directory: Directory) -> None:
     assert roles_of(User.objects.get(username="bob")) == {"shop": Role.VIEWER}
 
 
+@LEAKS
 def test_somebody_removed_from_the_directory_is_locked_out(directory: Directory) -> None:
     client, _status = by_password("ann", "anns-password")
     make_token(user=User.objects.get(username="ann"))
     assert check_identities(now=later()) == 0
-    directory.connection().delete(f"uid=ann,ou=people,{BASE}")
+    with directory.connection() as connection:
+        connection.delete(f"uid=ann,ou=people,{BASE}")
     assert check_identities(now=later(900)) == 1
     assert client.get("/admin/").status_code == 302
     assert ApiToken.objects.filter(user__is_active=True).count() == 0
     assert by_password("ann", "anns-password")[1] == 200
 
 
+@LEAKS
 def test_a_directory_that_is_unreachable_locks_out_nobody(directory: Directory) -> None:
     make_superuser(username="local")
     client, _status = by_password("ann", "anns-password")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -61,15 +62,21 @@ class _bound:
                 self._connection.start_tls()
             is_bound = self._connection.bind()
         except LDAPException as error:
+            self.__exit__()
             raise ProviderAway(type(error).__name__) from error
         if not is_bound:
+            self.__exit__()
             if self._user == settings.LDAP_BIND_DN:
                 raise ProviderAway("LDAP_BIND_DN is refused")
             raise Refused("bind")
         return self._connection
 
     def __exit__(self, *_error: object) -> None:
-        self._connection.unbind()
+        from ldap3.core.exceptions import LDAPException
+
+        if self._connection is not None:
+            with contextlib.suppress(LDAPException):
+                self._connection.unbind()
 
 
 def _filter(template: str, **values: str) -> str:
