@@ -1,4 +1,4 @@
-"""System checks of rate limits, which would otherwise fail at the first request."""
+"""System checks of settings that would otherwise fail at the first request or sign-in."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
+from apps.access.engine.group_roles import GroupRoles
 from apps.access.engine.rates import RATE_SETTINGS, limit_of
 
 
@@ -25,3 +26,14 @@ def check_rest_rate(**kwargs: Any) -> list[CheckMessage]:
             text = f"{name}: {rates[scope]!r} is not understood."
             wrong.append(Error(text, hint=hint, id="access.E001"))
     return wrong
+
+
+@register
+def check_group_roles(**kwargs: Any) -> list[CheckMessage]:
+    """Check ``SSO_ROLES``."""
+    try:
+        GroupRoles.parse(settings.SSO_ROLES)
+    except ValueError as error:
+        hint = 'Write it as {"admins": ["superuser"], "news": ["editor:shop"]}.'
+        return [Error(f"SSO_ROLES: {error}", hint=hint, id="access.E002")]
+    return []

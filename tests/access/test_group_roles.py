@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from apps.access.checks import check_group_roles
 from apps.access.engine.group_roles import Grants, GroupRoles
 from apps.access.states import Role
 
@@ -27,3 +30,10 @@ def test_the_highest_role_of_all_groups_counts() -> None:
 def test_a_wrong_mapping_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         GroupRoles.parse(text)
+
+
+def test_a_wrong_mapping_is_told_before_anybody_signs_in(settings: Any) -> None:
+    assert check_group_roles() == []
+    settings.SSO_ROLES = '{"a": "king:x"}'
+    (error,) = check_group_roles()
+    assert error.id == "access.E002"
