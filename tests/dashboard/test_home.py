@@ -170,7 +170,7 @@ def test_few_queries_bring_all_of_it(django_assert_max_num_queries: Any) -> None
         make_agent()
         make_agent(silent_seconds=3600)
     opened(project, key="logs")
-    for person, most in ((make_superuser(), 17), (member, 17)):
+    for person, most in ((make_superuser(), 20), (member, 20)):
         client = enter(person)
         client.get("/admin/")
         with django_assert_max_num_queries(most):

@@ -157,7 +157,7 @@ def test_home_costs_the_same_however_much_there_is(django_assert_max_num_queries
             report(make_run(state=RunState.RUNNING), total=1, success=1)
             ended_run(RunState.FAILED)
             make_agent()
-        with django_assert_max_num_queries(17):
+        with django_assert_max_num_queries(20):
             client.get("/admin/")
         with django_assert_max_num_queries(15):
             client.get("/home/live")

@@ -58,7 +58,7 @@ def recipient_choices(
 
 def unnotified_projects(user: User) -> tuple[list[Project], int]:
     """Return the visible projects with jobs in which nobody is notified of a failed run, and the
-    number of visible projects with jobs. Five queries."""
+    number of visible projects with jobs. At most five queries."""
     with_jobs = Project.objects.visible_to(user).filter(pk__in=Job.objects.values("project"))
     projects = list(with_jobs.order_by("name")[:MOST_PROJECTS])
     if not projects:
