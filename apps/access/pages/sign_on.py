@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from typing import Final
 
 from django.conf import settings
@@ -47,7 +46,7 @@ def answer(request: HttpRequest) -> HttpResponse:
     """Sign in by the code of the provider's answer; each answer counts once."""
     kept = request.session.pop(_KEPT, None)
     state, code = request.GET.get("state", ""), request.GET.get("code", "")
-    if not settings.OIDC_URL or kept is None or not secrets.compare_digest(state, kept["state"]):
+    if not settings.OIDC_URL or kept is None or state != kept["state"]:
         messages.error(request, _("The sign-in has expired. Try again."))
         return HttpResponseRedirect(reverse("admin:login"))
     if not code:

@@ -72,7 +72,7 @@ def test_the_channels_of_people_are_in_no_list() -> None:
 
 @pytest.mark.django_db
 def test_a_rule_that_is_no_rule_is_not_found() -> None:
-    answer = enter(make_superuser()).get("/admin/alerts/rulemute/new")
+    answer = enter(make_superuser()).get("/admin/alerts/rulemute/new", follow=True)
     assert answer.status_code == 404
     assert "muted rule" not in answer.content.decode()
 

@@ -95,7 +95,7 @@ def _found(connection: Any, name: str) -> SignedIn:
         if len(entries) != 1:
             raise Refused(f"{len(entries)} entries")
         dn, entry = str(entries[0]["dn"]), entries[0]["attributes"]
-        groups = []
+        groups: list[str] = []
         if settings.LDAP_GROUPS:
             where = _filter(settings.LDAP_GROUP_FILTER, dn=dn, name=_first(entry, "uid"))
             rows = _search(connection, settings.LDAP_GROUPS, where, ("cn",))
