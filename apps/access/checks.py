@@ -7,8 +7,8 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
-from apps.access.engine.group_roles import GroupRoles
 from apps.access.engine.rates import RATE_SETTINGS, limit_of
+from apps.access.services.sign_on.group_roles import GroupRoles
 
 
 @register

@@ -17,12 +17,12 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from apps.access.engine.group_roles import AUDITOR, SUPERUSER, GroupRoles
 from apps.access.errors import LastAdmin, SignInRefused
 from apps.access.models import ExternalIdentity, Membership, User
 from apps.access.services.accounts import change_account
 from apps.access.services.audit import record, snapshot
 from apps.access.services.people import set_role
+from apps.access.services.sign_on.group_roles import AUDITOR, SUPERUSER, GroupRoles
 from apps.access.states import Role
 
 _UNUSABLE: Final = re.compile(r"[^\w.@+-]")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from apps.access.checks import check_group_roles
-from apps.access.engine.group_roles import Grants, GroupRoles
+from apps.access.services.sign_on.group_roles import Grants, GroupRoles
 from apps.access.states import Role
 
 TEXT = (
