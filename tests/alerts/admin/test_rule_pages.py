@@ -228,7 +228,6 @@ def test_what_others_saved_meanwhile_is_not_lost(project: Project, editor: Clien
 @pytest.mark.slow("2 s")
 def test_rules_are_muted_and_tested(project: Project, editor: Client) -> None:
     make_channel(name="ops", project=project)
-    make_channel(name="oncall")
     editor.post(f"{RULE}?project={project.pk}", LONG)
     make_incident(project=project, rule="log queue too long", source="queue.ready")
     rule = {"rule": f"{project.pk}|log queue too long"}
