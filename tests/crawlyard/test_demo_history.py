@@ -9,6 +9,7 @@ from apps.alerts.models import JobYield
 from apps.alerts.services.yields import record_yields
 from apps.jobs.models import Run
 from apps.jobs.states import RunState
+from apps.queuestats.models import JobDay
 from apps.queuestats.queries import run_totals
 from crawlyard.demo import history
 from crawlyard.demo.job import make_job
@@ -31,6 +32,7 @@ def test_its_last_run_alone_is_unusual_and_all_say_that_they_are_made_up() -> No
     assert rows[0].findings
     runs = Run.objects.filter(job__name=history.NAME)
     assert {run.reason for run in runs} == {"made up by manage.py demo"}
+    assert sum(day.runs_succeeded for day in JobDay.objects.all()) == history.DAYS + 1
     assert all(books.balanced for books in run_totals(run.owner for run in runs).values())
 
 

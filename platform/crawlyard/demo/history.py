@@ -15,6 +15,7 @@ from apps.jobs.models import Job, Run, RunMove
 from apps.jobs.states import RunState, Trigger
 from apps.projects.models import Project
 from apps.queuestats.services import store_counters
+from apps.queuestats.services.job_days import add_ended_run
 from crawlyard.demo.job import SPIDER
 from yardkit.protocol import RunCounters
 
@@ -24,6 +25,7 @@ DAYS: Final = 35
 _WEEKDAYS: Final = (1200, 1250, 1230, 1210, 1300, 500, 450)
 _SHARES: Final = {"url": 1.0, "title": 1.0, "price": 0.99, "seller.name": 0.93, "discount": 0.3}
 _ITEMS_OF_THE_LAST: Final = 180
+_PAGE_BYTES: Final = 24_000
 
 
 def make() -> bool:
@@ -81,6 +83,10 @@ def _add_run(job: Job, at: datetime, items: int, fields: dict[str, int]) -> None
         started_at=began,
         ended_at=at,
         exit_code=0,
+        requests_total=items // 20 + 1,
+        requests_failed=0,
+        items=items,
+        exceptions=0,
     )
     RunMove.objects.create(
         run=run, to_state=RunState.EXITED, at=at, actor="demo", reason=run.reason
@@ -96,7 +102,9 @@ def _add_run(job: Job, at: datetime, items: int, fields: dict[str, int]) -> None
         returned=pages,
         pages=pages,
         items=items,
+        bytes_received=pages * _PAGE_BYTES,
         fields=fields,
         final=True,
     )
     store_counters(messages=[message], now=at)
+    add_ended_run(run, now=at)
