@@ -113,12 +113,15 @@ def summary(incident: Incident) -> str:
 def job_head(context: dict[str, Any], job: Job, tab: str) -> dict[str, Any]:
     """Return the context of the tabs and buttons of a job's pages."""
     request = context["request"]
+    may_start = context.get("may_start")
+    if may_start is None:
+        may_start = has_role(request.user, job.project_id, Role.OPERATOR)
     return {
         "request": request,
         "csrf_token": context.get("csrf_token"),
         "job": job,
         "tab": tab,
-        "may_start": has_role(request.user, job.project_id, Role.OPERATOR),
+        "may_start": may_start,
         "may_clone": has_role(request.user, job.project_id, Role.EDITOR),
         "preview": f"{reverse('admin:agents_agent_preview')}?job={job.pk}",
     }
