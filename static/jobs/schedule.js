@@ -30,7 +30,7 @@
     const shown = await answer.json();
     if (number !== asked) return;
     if (!answer.ok) {
-      const problem = shown.errors ? Object.values(shown.errors).flat().join(" ") : shown.detail;
+      const problem = Object.values(shown.fields).flat().join(" ") || shown.detail;
       words.textContent = problem;
       words.className = "cy-danger-text";
       return;
