@@ -77,7 +77,7 @@ TONES: Final[dict[RunState, str]] = {
 
 
 class RunOutcome(TextChoices):
-    """Outcome of a run, by its state, failed requests, exceptions and items."""
+    """Outcome of a run, by its state, failed requests, exceptions, items and their checks."""
 
     SUCCEEDED = "succeeded", _("succeeded")
     FINISHED_WITH_ERRORS = "finished_with_errors", _("finished with errors")
@@ -104,6 +104,7 @@ def outcome_of(
     allowed_exceptions: int | None = None,
     items: int | None = None,
     least_items: int | None = None,
+    failed_checks: int = 0,
 ) -> RunOutcome | None:
     """Return the outcome of a run in ``state``; None while the run is active.
 
@@ -115,7 +116,8 @@ def outcome_of(
     if state != S.EXITED:
         return RunOutcome(state)
     if (
-        (failed and 100 * failed > allowed_percent * max(total or 0, failed))
+        failed_checks
+        or (failed and 100 * failed > allowed_percent * max(total or 0, failed))
         or (allowed_exceptions is not None and (exceptions or 0) > allowed_exceptions)
         or (least_items is not None and items is not None and items < least_items)
     ):

@@ -13,8 +13,9 @@ from apps.datasets.models import Compaction, DataFile, Dataset, DatasetRun
 from apps.datasets.queries.items import open_reader, run_accounting
 from apps.datasets.services import compaction
 from apps.datasets.services.ingestion import store_items
-from apps.datasets.states import CompactionState, Level
-from tests.datasets.factories import NOW, make_batch, make_items, store
+from apps.datasets.states import CompactionState, Kind, Level
+from apps.jobs.states import RunOutcome, RunState
+from tests.datasets.factories import NOW, make_batch, make_dataset, make_items, store
 from tests.jobs.factories import make_job, make_run
 
 LATER = NOW + timedelta(minutes=20)
@@ -134,3 +135,26 @@ def test_two_runs_are_compared_and_the_latest_is_known() -> None:
         assert {item.run for item in latest} == {first.pk, second.pk}
         history = reader.history(["https://shop.example/p/9"])
         assert [item.run for item in history] == [second.pk, first.pk]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.covers("DS.9")
+def test_the_outcome_of_a_run_follows_the_checks_of_its_data() -> None:
+    run = make_run(state=RunState.EXITED)
+    store(run, make_items(10))
+    filled = {"check": "fill_rate", "field": "price", "value": 0.5}
+    Dataset.objects.update(checks=[{"check": "items_at_least", "value": 11}, filled])
+    compact_all()
+    run.refresh_from_db()
+    assert (run.failed_checks, run.outcome) == (1, RunOutcome.FINISHED_WITH_ERRORS)
+    # Requests of the run have no checks, and settle on their own.
+    requests = make_dataset(run.job.project, name="requests", kind=Kind.REQUESTS)
+    DatasetRun.objects.create(dataset=requests, run_number=run.pk)
+    compact_all()
+    run.refresh_from_db()
+    assert run.failed_checks == 1
+    # The item that was missing comes after the end.
+    store(run, make_items(1, start=11), first=11)
+    compact_all()
+    run.refresh_from_db()
+    assert (run.failed_checks, run.outcome) == (0, RunOutcome.SUCCEEDED)

@@ -72,6 +72,17 @@ def test_a_run_of_failed_requests_needs_no_number_of_items() -> None:
     assert make_run(job=job, state=S.EXITED, items=5, requests_of=whole).outcome == O.SUCCEEDED
 
 
+@pytest.mark.covers("DS.9")
+@pytest.mark.parametrize(
+    ("state", "outcome"), [(S.EXITED, O.FINISHED_WITH_ERRORS), (S.LOST, O.LOST)]
+)
+def test_a_failed_check_of_its_data_is_an_error_of_the_run(
+    state: RunState, outcome: RunOutcome
+) -> None:
+    found = outcome_of(state, total=40, failed=0, allowed_percent=100, failed_checks=1)
+    assert found == outcome
+
+
 @pytest.mark.parametrize("count", [-1, True, 1.5, "7", 2**63, None])
 def test_a_count_that_is_none_is_left_out(tmp_path: Path, count: Any) -> None:
     (tmp_path / "exit.json").write_text(json.dumps({"state": "exited", "failed": count}))

@@ -23,7 +23,7 @@ from apps.datasets.engine.errors import DatasetError
 from apps.datasets.models import DataFile, Dataset, DatasetRun, StoredFile
 from apps.datasets.queries.items import open_reader, previous_run, run_accounting
 from apps.datasets.services.datasets import dataset_of_job
-from apps.datasets.states import Level, Origin
+from apps.datasets.states import Kind, Level, Origin
 from apps.jobs.models import Run
 from apps.jobs.states import FINAL
 from apps.queuestats.models import RunCounter
@@ -88,6 +88,7 @@ def _settle(row: DatasetRun, now: datetime) -> None:
     dataset = row.dataset
     changes: dict[str, Any] = {"settled_at": now, "compared": _compared(row)}
     changes["checked"] = msgspec.to_builtins(_checked(row))
+    failed = [result for result in changes["checked"] if not result["ok"]]
     with transaction.atomic():
         Dataset.objects.select_for_update().get(pk=dataset.pk)
         if row.settled_batch is None:
@@ -97,8 +98,8 @@ def _settle(row: DatasetRun, now: datetime) -> None:
             changes["settled_batch"] = dataset.last_batch
         # Items that have come meanwhile have changed the count: the row is settled again later.
         same = DatasetRun.objects.filter(pk=row.pk, stored=row.stored, rejected=row.rejected)
-        same.update(**changes)
-    failed = [result for result in changes["checked"] if not result["ok"]]
+        if same.update(**changes) and dataset.kind == Kind.ITEMS:
+            Run.objects.filter(pk=row.run_number).update(failed_checks=len(failed))
     if failed:
         texts = "; ".join(f"{result['check']}: {result['text']}" for result in failed)
         logger.warning("data of run %d fails its checks: %s", row.run_number, texts)

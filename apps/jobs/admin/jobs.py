@@ -172,6 +172,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
                 newest_items=Subquery(newest.values("items")[:1]),
                 newest_exceptions=Subquery(newest.values("exceptions")[:1]),
                 newest_retries=Subquery(newest.values("requests_of")[:1]),
+                newest_failed_checks=Subquery(newest.values("failed_checks")[:1]),
                 next_at=F("schedule__next_at"),
             )
         )
@@ -264,6 +265,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
             allowed_exceptions=job.max_exceptions,
             items=job.newest_items,
             least_items=None if job.newest_retries else job.min_items,
+            failed_checks=job.newest_failed_checks,
         )
         status = outcome or RunState(job.newest_state)
         return status, status.label

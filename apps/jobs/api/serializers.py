@@ -97,6 +97,7 @@ class RunSerializer(serializers.ModelSerializer[Run]):
             "requests_failed",
             "items",
             "exceptions",
+            "failed_checks",
             "created_at",
             "placed_at",
             "started_at",

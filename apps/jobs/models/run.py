@@ -105,6 +105,8 @@ class Run(models.Model):
     requests_failed = models.PositiveBigIntegerField(_("failed requests"), null=True, blank=True)
     items = models.PositiveBigIntegerField(_("items"), null=True, blank=True)
     exceptions = models.PositiveBigIntegerField(_("exceptions"), null=True, blank=True)
+    # Checks of its data that do not hold; known once all its items are stored.
+    failed_checks = models.PositiveSmallIntegerField(_("failed checks"), default=0, db_default=0)
     created_at = models.DateTimeField(_("created at"))
     started_at = models.DateTimeField(_("started at"), null=True, blank=True)
     ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
@@ -193,7 +195,7 @@ class Run(models.Model):
 
     @property
     def outcome(self) -> RunOutcome | None:
-        """Outcome by the limits of the job; None while the run is active.
+        """Outcome by the limits of the job and the checks of its data; None while it is active.
 
         A run that only makes failed requests again finds fewer items than a whole one.
         """
@@ -206,6 +208,7 @@ class Run(models.Model):
             allowed_exceptions=self.job.max_exceptions,
             items=self.items,
             least_items=None if self.requests_of_id else self.job.min_items,
+            failed_checks=self.failed_checks,
         )
 
     @property
