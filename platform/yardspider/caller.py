@@ -19,6 +19,7 @@ from yardspider.callbacks import (
 )
 from yardspider.dispatcher import RequestDispatcher
 from yardspider.errors import RunFailed
+from yardspider.item_lines import drop, misfit
 from yardspider.outputs import ItemSink
 from yardspider.request import Request
 from yardspider.request_log import CALLBACK, RequestFailure, RequestLog
@@ -257,7 +258,12 @@ class Caller:
                 output.seed.open += 1
         elif isinstance(output, dict):
             url = "" if response is None else response.url
-            self._items.add(output, url)
+            item_type = self._spider.item_type
+            reason = "" if item_type is None else misfit(output, item_type)
+            if reason:
+                drop(self._accounting.dropped, reason, url)
+            else:
+                self._items.add(output, url)
             self._accounting.take_item(output)
             if response is not None:
                 response.request.items += 1

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from yardkit.items.batches import encode_line
 from yardkit.nesting import MAX_DEPTH, NestedTooDeeply, check_json
 from yardkit.protocol import MAX_ITEM_BYTES
@@ -37,10 +39,29 @@ class ItemEncoder:
             reason = _problem(line)
         if not reason:
             return line
-        if reason not in self._dropped:
-            log.warning("items dropped: %s (page %s)", reason, url or "unknown")
-        self._dropped[reason] = self._dropped.get(reason, 0) + 1
+        drop(self._dropped, reason, url)
         return None
+
+
+def drop(dropped: dict[str, int], reason: str, url: str) -> None:
+    """Count an item that is not stored, and log the first one of each reason."""
+    if reason not in dropped:
+        log.warning("items dropped: %s (page %s)", reason, url or "unknown")
+    dropped[reason] = dropped.get(reason, 0) + 1
+
+
+def misfit(item: dict[str, Any], item_type: Any) -> str:
+    """Return why an item is not one of the spider's ``item_type``, "" if it is.
+
+    The text names the field and never the value, so that equal reasons are counted together.
+    """
+    try:
+        msgspec.convert(item, item_type)
+    except msgspec.ValidationError as error:
+        text, _, place = str(error).partition(" - at `$.")
+        text = text.partition(" '")[0]
+        return f"{place.rstrip('`')}: {text}" if place else text
+    return ""
 
 
 def _problem(line: bytes) -> str:

@@ -21,6 +21,8 @@ class Spider:
         name: for people; the class name unless given.
         start_urls: URLs of ``start``.
         settings: speed and limits; the job and the command line may change them.
+        item_type: class of the items: a dataclass, ``TypedDict`` or ``msgspec.Struct``. Items that
+            do not fit are dropped, with the reason.
         arguments: of the job, by name. A class attribute declares them: the default by name, or
             the type of an argument that is required. ``yardspider describe`` and the job's form
             show them; texts of a section "Arguments:" of the class's docstring are their help.
@@ -32,6 +34,7 @@ class Spider:
     name: ClassVar[str] = ""
     start_urls: ClassVar[list[str]] = []
     settings: ClassVar[SpiderSettings] = SpiderSettings()
+    item_type: ClassVar[Any] = None
     arguments: dict[str, Any] = {}
     seeds: Seeds
     resources: Resources

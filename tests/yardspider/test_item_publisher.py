@@ -6,8 +6,9 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import pytest
 
 from tests.yardspider.crawls import FAST, changed, check_counters
@@ -29,6 +30,15 @@ class Shop(Spider):
 
     def parse(self, response: Response) -> Iterator[Any]:
         yield {"url": response.url}
+
+
+class Goods(msgspec.Struct):
+    """Class of the items of a spider."""
+
+    name: str
+    price: float
+    sizes: list[str] = []
+    color: Literal["red", "blue"] = "red"
 
 
 def page(_: Any) -> str:
@@ -212,6 +222,34 @@ def test_bytes_are_limited_as_well() -> None:
 
 
 # --- items that cannot be stored --------------------------------------------------------------
+
+
+@pytest.mark.covers("DS.9")
+def test_items_that_are_not_of_the_declared_class_are_dropped() -> None:
+    class Typed(Spider):
+        settings = FAST
+        start_urls = ["http://h/"]
+        item_type = Goods
+
+        def parse(self, response: Response) -> Iterator[Any]:
+            yield {"name": "a", "price": 1}
+            yield {"name": "b", "price": "cheap"}
+            yield {"name": "c", "price": "dear"}
+            yield {"name": "d", "price": 2.5, "sizes": ["s", 7]}
+            yield {"price": 3}
+            yield {"name": "e", "price": 4, "color": "pink"}
+            yield {"name": "f", "price": 5, "color": "red", "more": True}
+
+    center = ItemCenter(page)
+    counters = item_run(Typed, center).counters
+    assert [item["name"] for item in center.items()] == ["a", "f"]
+    assert (counters.success, counters.items) == (1, 7)
+    assert counters.dropped == {
+        "price: Expected `float`, got `str`": 2,
+        "sizes[1]: Expected `str`, got `int`": 1,
+        "Object missing required field `name`": 1,
+        "color: Invalid enum value": 1,
+    }
 
 
 @pytest.mark.covers("DS.2")
