@@ -119,7 +119,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
             },
         ),
         (
-            _("Data"),
+            _("Retention"),
             {
                 "classes": ["tab"],
                 "description": _(
