@@ -139,7 +139,7 @@ test-elasticsearch: $(VENV)/.installed-test ## The tests of logs in Elasticsearc
 
 .PHONY: test-minio
 test-minio: $(VENV)/.installed-test ## The tests of object stores on a real S3: OBJECTS_URL=s3://bucket?endpoint=... OBJECTS_ACCESS_KEY=... OBJECTS_SECRET_KEY=... make test-minio
-	@url="$${OBJECTS_URL:?name a bucket}"; env -u OBJECTS_URL CRAWLYARD_TEST_OBJECTS_URL="$$url" $(BIN)/python -m pytest tests/yardkit/test_objects.py tests/yardkit/test_objects_faults.py $(ARGS)
+	@url="$${OBJECTS_URL:?name a bucket}"; env -u OBJECTS_URL CRAWLYARD_TEST_OBJECTS_URL="$$url" $(BIN)/python -m pytest tests/yardkit/test_objects.py tests/yardkit/test_objects_faults.py tests/datasets/test_kept_pages_s3.py $(ARGS)
 
 # A folder that `tools/spark.sh` fills: Spark, jars, another DuckDB. None of it is the product's.
 SPARK ?= .spark

@@ -47,6 +47,7 @@ class RunCounter(models.Model):
     out = models.BigIntegerField(_("awaiting response"), default=0)
     held = models.BigIntegerField(_("deferred"), default=0)
     duplicates = models.BigIntegerField(_("duplicates"), default=0)
+    filtered = models.BigIntegerField(_("filtered duplicates"), default=0, db_default=0)
     pages = models.BigIntegerField(_("pages"), default=0)
     items = models.BigIntegerField(_("items"), default=0)
     bytes_received = models.BigIntegerField(_("bytes"), default=0)

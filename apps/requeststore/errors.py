@@ -58,6 +58,34 @@ class RebalanceEnded(RequestRefusal):
     detail = _("This re-balance has ended.")
 
 
+class ReextractionRunning(RequestRefusal):
+    """Another re-extraction of the biz is running."""
+
+    code = "reextraction_running"
+    detail = _("Records of this request group are being extracted again already.")
+
+
+class ReextractionEnded(RequestRefusal):
+    """The re-extraction has ended and cannot be cancelled."""
+
+    code = "reextraction_ended"
+    detail = _("This re-extraction has ended.")
+
+
+class NothingKept(RequestRefusal):
+    """No page of the biz was ever kept."""
+
+    code = "nothing_kept"
+    detail = _("No pages of this request group are kept. Set pages in its settings.")
+
+
+class NoDestination(RequestRefusal):
+    """The settings of the biz discard records."""
+
+    code = "no_destination"
+    detail = _("The settings of this request group discard records.")
+
+
 class NothingToRebalance(RequestRefusal):
     """The biz has one epoch, so every request is in its place."""
 

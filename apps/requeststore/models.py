@@ -13,8 +13,8 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from apps.projects.models import Project
-from apps.requeststore.querysets import OfBizQuerySet
-from apps.requeststore.states import RebalanceState
+from apps.requeststore.querysets import OfBizQuerySet, ReextractionQuerySet
+from apps.requeststore.states import RebalanceState, ReextractionState
 
 
 class ShardReport(models.Model):
@@ -207,6 +207,70 @@ class Rebalance(models.Model):
 
     def __str__(self) -> str:
         return f"{self.biz} #{self.pk}"
+
+
+class Reextraction(models.Model):
+    """Extraction of records from kept pages by the rules of now, without a download.
+
+    seen = done + failed + not kept. One batch of requests after another: its records are stored,
+    then the counts and the place of the next one, so that a repeated batch changes nothing.
+    """
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+")
+    biz = models.CharField(_("request group"), max_length=32)
+    state = models.CharField(
+        _("state"),
+        max_length=16,
+        choices=ReextractionState.choices,
+        default=ReextractionState.RUNNING,
+    )
+    # {"ids": [...]}, or {"flag": 2, "since": .., "until": ..} in Unix ms.
+    selection = models.JSONField(_("selection"), default=dict)
+    # The next batch: [ts, ID] of the last request, or the number of IDs already read.
+    place = models.JSONField(_("place"), default=list)
+    # Requests of the selection, as counted at the start; None: unknown.
+    total = models.PositiveBigIntegerField(_("total"), null=True, blank=True)
+    done = models.PositiveBigIntegerField(_("done"), default=0)
+    failed = models.PositiveBigIntegerField(_("failed"), default=0)
+    not_kept = models.PositiveBigIntegerField(_("not kept"), default=0)
+    records = models.PositiveBigIntegerField(_("records"), default=0)
+    # Requests by reason: {"missing: title": 3}.
+    reasons = models.JSONField(_("reasons"), default=dict)
+    config_version = models.PositiveIntegerField(_("version of the settings"))
+    problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
+    created_by = models.CharField(_("started by"), max_length=150, blank=True, default="")
+    created_at = models.DateTimeField(_("started at"), default=timezone.now)
+    ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
+    # Lease of the worker.
+    owner = models.CharField(max_length=200, blank=True, default="")
+    leased_until = models.DateTimeField(default=timezone.now)
+    generation = models.BigIntegerField(default=0)
+
+    objects = ReextractionQuerySet["Reextraction"].as_manager()
+
+    class Meta:
+        verbose_name = _("re-extraction")
+        verbose_name_plural = _("re-extractions")
+        ordering: ClassVar = ["-pk"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["project", "biz"],
+                name="requeststore_one_reextraction_a_biz",
+                condition=models.Q(state=ReextractionState.RUNNING),
+            ),
+            models.CheckConstraint(
+                condition=models.Q(state__in=ReextractionState.values),
+                name="requeststore_reextraction_state_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.biz} #{self.pk}"
+
+    @property
+    def seen(self) -> int:
+        """Return the number of requests that were looked at."""
+        return self.done + self.failed + self.not_kept
 
 
 class ScaleState(models.Model):

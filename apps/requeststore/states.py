@@ -13,3 +13,12 @@ class RebalanceState(models.TextChoices):
     DONE = "done", _("done")
     CANCELLED = "cancelled", _("cancelled")
     FAILED = "failed", _("failed")
+
+
+class ReextractionState(models.TextChoices):
+    """State of a re-extraction; all but RUNNING are final."""
+
+    RUNNING = "running", _("running")
+    DONE = "done", _("done")
+    CANCELLED = "cancelled", _("cancelled")
+    FAILED = "failed", _("failed")

@@ -12,6 +12,11 @@ from apps.requeststore.services.rebalances import (
     sweep_rebalances,
     work_on_rebalance,
 )
+from apps.requeststore.services.reextractions import (
+    REEXTRACTION_TASK,
+    sweep_reextractions,
+    work_on_reextraction,
+)
 from apps.requeststore.services.scale_advice import decide_scale
 from apps.requeststore.services.scale_webhook import send_scale
 from apps.requeststore.services.store import shared_request_store
@@ -47,3 +52,17 @@ def sweep_quiet_rebalances(**_later: Any) -> None:
     woken = sweep_rebalances(now=database_now())
     if woken:
         logger.info("the sweep has woken workers for %d re-balances", woken)
+
+
+@shared_task(name=REEXTRACTION_TASK)
+def extract_again(reextraction: int, **_later: Any) -> None:
+    """Continue a re-extraction for some seconds."""
+    work_on_reextraction(int(reextraction))
+
+
+@shared_task(name="requeststore.sweep_reextractions")
+def sweep_quiet_reextractions(**_later: Any) -> None:
+    """Wake re-extractions that wait, or whose worker or task was lost."""
+    woken = sweep_reextractions(now=database_now())
+    if woken:
+        logger.info("the sweep has woken workers for %d re-extractions", woken)

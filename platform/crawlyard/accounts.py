@@ -131,6 +131,8 @@ DAEMONS: Final[Mapping[str, Rights]] = {
         reads=(*_REPLIES, *_TASKS, *_REQUESTS),
         makes=(*_REPLIES, *_TASKS, *_REQUESTS, _PEOPLES),
         redis=_REQUEST_KEYS,
+        # It keeps pages.
+        objects=True,
     ),
     "statistics": Rights(reads=(*_exactly(topology.STATISTICS, DEAD_QUEUE), *_TASKS), makes=_TASKS),
     "logs": Rights(reads=(*_exactly(topology.LOGS), *_TASKS), makes=_TASKS),
@@ -142,9 +144,11 @@ DAEMONS: Final[Mapping[str, Rights]] = {
     "beat": _SENDS_TASKS,
     "worker": Rights(
         reads=(*_TASKS, *_REPLIES, *_REQUESTS),
-        makes=(*_TASKS, *_REPLIES, *_REQUESTS),
+        # Records that it extracts again go to queues of request groups.
+        makes=(*_TASKS, *_REPLIES, *_REQUESTS, _PEOPLES),
         redis=_REQUEST_KEYS,
         people=True,
+        objects=True,
     ),
     "builds": _SENDS_TASKS,
 }

@@ -32,7 +32,6 @@ from yardcli.groups import (
     runs,
     seeds,
     sources,
-    stored,
     trials,
 )
 from yardcli.output import note
@@ -59,7 +58,6 @@ for _module in (
     agents,
     routes,
     seeds,
-    stored,
     sources,
     configuration,
     deliveries,

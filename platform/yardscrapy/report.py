@@ -117,7 +117,7 @@ class RunReport:
 
     def publish(self, queued: int, stats: Mapping[str, Any]) -> None:
         """Publish the counters. ``queued``: requests in Scrapy's scheduler at this moment."""
-        self._hand_over(self._publish, queued, stats_json(stats))
+        self._hand_over(self._publish, queued, _filtered(stats), stats_json(stats))
 
     @property
     def crowded(self) -> bool:
@@ -172,7 +172,8 @@ class RunReport:
         self._rooms.add(task)
         task.add_done_callback(self._rooms.discard)
 
-    def _publish(self, queued: int, stats: dict[str, Any]) -> None:
+    def _publish(self, queued: int, filtered: int, stats: dict[str, Any]) -> None:
+        self.accounting.filtered = filtered
         # Empty: as reported before. The platform writes a row for them.
         self._note_totals(queued, stats if self._timers.due("stats", _STATS_SECONDS) else {})
         self._items.flush()
@@ -217,11 +218,16 @@ class RunReport:
             failure = failure or error
         for task in self._rooms:
             task.cancel()
+        self.accounting.filtered = _filtered(stats)
         self._note_totals(self._queued, stats_json(stats))
         reporter = self._reporter_of_run()
         if reporter is not None:
             await reporter.finish(limit_seconds=limit)
         return failure
+
+
+def _filtered(stats: Mapping[str, Any]) -> int:
+    return int(stats.get("dupefilter/filtered") or 0)
 
 
 def stats_json(stats: Mapping[str, Any]) -> dict[str, Any]:

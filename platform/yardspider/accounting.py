@@ -27,6 +27,7 @@ COUNTED: Final = (
     "refused",
     "cancelled",
     "duplicates",
+    "filtered",
     "pages",
     "items",
     "bytes_received",
@@ -58,7 +59,8 @@ class CrawlAccounting:
 
     A late answer to an attempt that had timed out is accepted while its request has no other:
     that attempt then counts as returned, and a later one that is out as timed out. Answers that
-    are not accepted are ``duplicates``, which are in no equation.
+    are not accepted are ``duplicates``, which are in no equation. ``filtered``: requests that the
+    scheduler has dropped, because the same one was queued before.
 
     ``unanswered``: failed requests that had no answer from center or agents after all retries.
     ``exceptions``: of callbacks; their requests are failed ones.

@@ -34,7 +34,13 @@ from tests.datasets.factories import make_data_run, make_dataset, make_trial
 from tests.joblogs.factories import make_build, make_group
 from tests.jobs.factories import make_host, make_job, make_run
 from tests.projects.build_factories import make_image
-from tests.requeststore.factories import Numbered, make_biz, make_rebalance, make_request
+from tests.requeststore.factories import (
+    Numbered,
+    make_biz,
+    make_rebalance,
+    make_reextraction,
+    make_request,
+)
 from tests.requeststore.tester.shop import make_sample
 from tests.routing.api.active_rules import ruled
 from tests.routing.factories import arrive, row_of
@@ -92,6 +98,7 @@ MAKERS: dict[str, Callable[[World], Model | Numbered]] = {
     ),
     "api/v1/bizzes/{pk}": lambda world: make_biz(world.project),
     "api/v1/rebalances/{pk}": lambda world: make_rebalance(world.project),
+    "api/v1/reextractions/{pk}": lambda world: make_reextraction(world.project),
     "api/v1/requests/{pk}": lambda world: make_request(world.project),
     "api/v1/audit/{pk}": lambda world: record(actor=None, action="test.x", obj=world.project),
     "api/v1/config/versions/{pk}": lambda world: make_version(world.project),
@@ -368,7 +375,9 @@ def test_a_reading_token_writes_nothing(route: Route, world: World) -> None:
         ("api/v1/jobs/{job}/placement", "get", Role.VIEWER),
         ("api/v1/bizzes/{pk}/rebalance", "get", Role.VIEWER),
         ("api/v1/bizzes/{pk}/rebalance", "post", Role.EDITOR),
+        ("api/v1/bizzes/{pk}/extract-again", "post", Role.OPERATOR),
         ("api/v1/bizzes/{pk}/reopen", "post", Role.OPERATOR),
+        ("api/v1/reextractions/{pk}/cancel", "post", Role.OPERATOR),
         ("api/v1/rebalances/{pk}/cancel", "post", Role.EDITOR),
         ("api/v1/requests", "post", Role.OPERATOR),
         ("api/v1/requests/{pk}", "get", Role.VIEWER),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,13 @@ def token_of(run: Run) -> str:
     return sign_pages_token(settings.SECRET_KEY, run.job.project_id, run.pk)
 
 
-def keep(run: Run, pages: list[PageDownload], folder: Path, **changes: Any) -> str:
+def keep(
+    run: Run,
+    pages: list[PageDownload],
+    folder: Path,
+    put: Callable[[str, bytes], object] | None = None,
+    **changes: Any,
+) -> str:
     """Store pages of a run in one file, as an agent does; return the name of the file."""
     spool = PageSpool(folder / "agent-1", "agent-1", 1024**3)
     assert not spool.write(run.pk, token_of(run), pages).not_kept
@@ -49,7 +56,7 @@ def keep(run: Run, pages: list[PageDownload], folder: Path, **changes: Any) -> s
     assert file is not None
     rows = spool.index(file)
     key = f"pages/p{run.job.project_id}/run-{run.pk}/agent-1-{file.name}.warc.gz"
-    shared_objects().put(key, file.path.read_bytes())
+    (put or shared_objects().put)(key, file.path.read_bytes())
     spool.close()
     items = [row | {"warc": file.name, "key": key} | changes for row in rows]
     batch = make_batch(run, items, producer=f"pages:{run.pk}", boot=file.name, token=token_of(run))

@@ -27,6 +27,7 @@ from apps.jobs.states import RunState
 from apps.queuestats.models import RunCounter
 from apps.runtime.services.objects import shared_objects
 from tests.access.factories import enter, make_user
+from tests.datasets.kept import keep, page_of
 from tests.datasets.requests import SECRET, make_failure, make_request, store_requests
 from tests.jobs.factories import make_job, make_run
 
@@ -114,7 +115,7 @@ def test_rows_stored_are_the_requests_that_ended(run: Run) -> None:
         project=run.job.project, owner=run.owner, boot="b1", updated_at=timezone.now(),
         total=9, success=4, failed=5,
     )  # fmt: skip
-    counted = {"ended": 9, "stored": 7, "lost": 0, "in_flight": 2, "deleted": 0}
+    counted = {"ended": 9, "stored": 7, "lost": 0, "in_flight": 2, "deleted": 0, "filtered": 0}
     assert client.get(path).json() == counted
     # The process was killed, and started again: what it had not sent does not come any more.
     store_requests(run, [make_request(1)], boot="b2")
@@ -229,3 +230,34 @@ def test_a_run_without_rows_says_why(run: Run) -> None:
     viewer = enter(make_user(roles={run.job.project: Role.VIEWER}))
     assert "stored no requests" in text_at(viewer, f"/runs/{other.pk}/requests")
     assert Dataset.objects.filter(kind="requests").count() == 1
+
+
+def test_a_request_leads_to_its_kept_page_and_back(run: Run, tmp_path: Path) -> None:
+    url = "https://shop.example/p/{}"
+    pages = [page_of("<p>", url=url.format(number), number=number) for number in (4, 6)]
+    # Another request of an execution before a restart.
+    pages.append(page_of("<p>", url="https://shop.example/other", number=5))
+    warc = keep(run, pages, tmp_path)
+    viewer = enter(make_user(roles={run.job.project: Role.VIEWER}))
+    html = viewer.get(f"/runs/{run.pk}/requests").content.decode()
+    page = f"/runs/{run.pk}/pages/{warc}/1"
+    assert page in html
+    assert html.count("Kept page") == 2
+    back = viewer.get(page).content.decode()
+    address = f"/runs/{run.pk}/requests?filter=id%3Aequals%3A4&amp;filter=url%3Aequals%3A"
+    assert address in back
+
+
+def test_filtered_duplicates_are_counted(run: Run) -> None:
+    RunCounter.objects.create(
+        owner=run.owner,
+        project_id=run.job.project_id,
+        boot="b1",
+        seq=1,
+        updated_at=timezone.now(),
+        filtered=12,
+    )
+    answer = client_of(run, Role.VIEWER).get(f"/api/v1/runs/{run.pk}/requests/accounting")
+    assert answer.json()["filtered"] == 12
+    viewer = enter(make_user(roles={run.job.project: Role.VIEWER}))
+    assert 'data-filtered="12"' in viewer.get(f"/runs/{run.pk}/requests").content.decode()

@@ -144,10 +144,17 @@ class Cluster:
         policy: str = "random",
         agents: int = 0,
         window: int = 10,
+        keep_pages: str = "failed",
     ) -> int:
         """Start a run; its id. ``agents``: how many it asks for, 0 leaves it to the policy."""
         run: int = self.ask(
-            "start", url=url, spider=spider, policy=policy, agents=agents, window=window
+            "start",
+            url=url,
+            spider=spider,
+            policy=policy,
+            agents=agents,
+            window=window,
+            keep_pages=keep_pages,
         )
         return run
 

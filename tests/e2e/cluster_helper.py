@@ -17,7 +17,7 @@ def project(slug: str) -> Any:
     return Project.objects.update_or_create(slug=slug, defaults=defaults)[0]
 
 
-def start(*, url: str, spider: str, policy: str, agents: int, window: int) -> int:
+def start(*, url: str, spider: str, policy: str, agents: int, window: int, keep_pages: str) -> int:
     """A run of its own job; its id.
 
     ``spider``: a class of ``matrix_spiders``, or the name of a Scrapy spider, in lower case.
@@ -39,6 +39,7 @@ def start(*, url: str, spider: str, policy: str, agents: int, window: int) -> in
         concurrency=window,
         policy=policy,
         agents=agents,
+        keep_pages=keep_pages,
     )
     return start_run(job=job, now=timezone.now(), actor=None).pk
 
@@ -149,9 +150,50 @@ def slugs() -> list[str]:
     return list(Project.objects.values_list("slug", flat=True))
 
 
+def retry(*, run: int) -> int:
+    """A run that makes the failed requests of this one again; its id."""
+    from django.utils import timezone
+
+    from apps.datasets.services.request_retries import retry_requests
+    from apps.jobs.models import Run
+
+    found = retry_requests(run=Run.objects.get(pk=run), actor=None, now=timezone.now())
+    assert found.left_out == {}
+    return found.run.pk
+
+
+def requests(*, run: int) -> dict[str, Any]:
+    """The rows of a run's requests, what became of its pages, and which run it is of."""
+    from apps.datasets.engine.item_types import ItemQuery
+    from apps.datasets.queries.kept_pages import page_accounting
+    from apps.datasets.queries.requests import data_of_requests, open_requests, request_accounting
+    from apps.jobs.models import Run
+
+    row = Run.objects.get(pk=run)
+    rows: list[dict[str, Any]] = []
+    after = ""
+    with open_requests(row) as reader:
+        while True:
+            page = reader.page(ItemQuery(limit=1000, after=after))
+            rows += [item.data for item in page.items]
+            after = page.next
+            if not after:
+                break
+    return {
+        "rows": [[each["url"], each["outcome"]] for each in rows],
+        "accounting": request_accounting(row, data_of_requests(row)).as_dict(),
+        "pages": page_accounting(row).as_dict(),
+        "of": row.requests_of_id,
+        "job": row.job_id,
+    }
+
+
 QUESTIONS = {
     one.__name__: one
-    for one in (start, look, agents, only, limit_host, token, plan, planned, slugs)
+    for one in (
+        *(start, look, agents, only, limit_host, token, plan, planned, slugs),
+        *(retry, requests),
+    )
 }
 
 

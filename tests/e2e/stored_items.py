@@ -12,7 +12,8 @@ import json
 from apps.datasets.engine.item_types import ItemQuery
 from apps.datasets.models import DatasetRun
 from apps.datasets.queries.items import open_reader
-row = DatasetRun.objects.select_related("dataset").filter(run_number={run}).first()
+rows = DatasetRun.objects.of_items().select_related("dataset")
+row = rows.filter(run_number={run}).first()
 found, after = [], ""
 while row is not None:
     with open_reader(row.dataset, [{run}]) as reader:

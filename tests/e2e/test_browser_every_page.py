@@ -59,6 +59,7 @@ PAGES: Final = {
     "queuestats_queue",
     "queuestats_queuestate_changelist",
     "requeststore_biz",
+    "requeststore_extract",
     "requeststore_look_up",
     "requeststore_queuereport_changelist",
     "requeststore_rebalance",

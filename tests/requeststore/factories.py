@@ -10,7 +10,7 @@ from django.utils import timezone
 from apps.configcenter.services import activate, save_version
 from apps.projects.models import Project
 from apps.requeststore.engine.entity import Entity
-from apps.requeststore.models import Rebalance
+from apps.requeststore.models import Rebalance, Reextraction
 from apps.requeststore.services.kind import KIND
 from apps.requeststore.services.store import shared_request_store
 from tests.access.factories import make_project
@@ -69,3 +69,9 @@ def make_rebalance(project: Project, **fields: Any) -> Rebalance:
     cursor = {"plan": plan, "sources": [], "ttl_seconds": 86_400}
     values = {"project": project, "biz": "news", "config_version": 1, "cursor": cursor}
     return Rebalance.objects.create(**(values | fields))
+
+
+def make_reextraction(project: Project, **fields: Any) -> Reextraction:
+    """A row of one that goes; nothing works on it."""
+    values = {"project": project, "biz": "news", "config_version": 1}
+    return Reextraction.objects.create(**(values | fields))

@@ -63,6 +63,7 @@ QUESTIONS = {
 SECRETS = {"projects/{pk}/webhook/reveal", "me/password"}
 # The seed service, a registry or a store with more in it has to answer: tested where there is one.
 ELSEWHERE = {
+    "bizzes/{pk}/extract-again": "tests/requeststore",
     "bizzes/{pk}/rebalance": "tests/requeststore",
     "datasets/{dataset}/deliveries/{pk}/deliver-again": "tests/datasets",
     "frontiers/{pk}/add": "tests/seeds/api",

@@ -80,6 +80,7 @@ class RequestAccountingSerializer(serializers.Serializer[Any]):
     in_flight = serializers.IntegerField()
     lost = serializers.IntegerField(help_text="The process was killed before it had sent them.")
     deleted = serializers.IntegerField()
+    filtered = serializers.IntegerField(help_text="Duplicates that the scheduler has dropped.")
 
 
 class FailureGroupSerializer(serializers.Serializer[Any]):

@@ -39,3 +39,8 @@ def stored_file(project_id: int, dataset_id: int, run_number: int, sha256: str) 
 def pages(project_id: int, run_number: int) -> str:
     """Return the prefix of the WARC files with kept pages of a run, with a slash at its end."""
     return f"{PAGES}p{project_id}/run-{run_number}/"
+
+
+def biz_pages(project_id: int, dataset_id: int) -> str:
+    """Return the prefix of the WARC files of a request group, whose index is the dataset."""
+    return f"{PAGES}p{project_id}/biz-{dataset_id}/"

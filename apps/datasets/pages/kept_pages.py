@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
@@ -115,7 +116,7 @@ def kept_page(request: HttpRequest, pk: int, warc: str, record: int) -> HttpResp
     context |= {"run": run, "tab": tab if tab in TABS else "headers"}
     try:
         page = _page(run, warc, record)
-        context |= {"title": page.url, "page": page}
+        context |= {"title": page.url, "page": page, "of_request": _request_of(page)}
         context |= _shown(request, run, page, context["tab"])
     except DatasetError as error:
         context |= {"title": _("Kept page"), "problem": text_of(error)}
@@ -223,6 +224,12 @@ def _filters(request: HttpRequest) -> list[ItemFilter]:
         if value:
             filters.append(ItemFilter(name, FilterOp.EQUALS, value))
     return filters
+
+
+def _request_of(page: KeptPage) -> str:
+    """Return the parameters by which the list of requests shows the request of a page."""
+    wanted = [f"id:equals:{page.request}", f"url:equals:{page.url}"]
+    return urlencode([("filter", text) for text in wanted]) if page.request else ""
 
 
 # --- one page -------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from apps.datasets.pages.item_form import Asked
 from apps.datasets.pages.item_rows import is_web_address
 from apps.datasets.pages.items import TIMEOUT_SECONDS, Heading, heading
 from apps.datasets.queries.items import dataset_of_run
+from apps.datasets.queries.kept_pages import pages_of_requests
 from apps.datasets.queries.requests import (
     FailureGroup,
     RequestAccounting,
@@ -64,7 +65,7 @@ OUTCOMES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequestLine:
     """A request in the table. ``parent``: parameters of the request of its parent page."""
 
@@ -74,6 +75,8 @@ class RequestLine:
     address: str
     parent: str
     may_retry: bool
+    # File and number of the kept page.
+    page: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +205,8 @@ def _view(request: HttpRequest, run: Run, row: DatasetRun | None) -> RequestsVie
             query = asked.query()
             page = reader.page(query)
             items = list(reversed(page.items)) if query.newest else page.items
-            view.rows = [_line(item, run) for item in items]
+            view.rows = [_line(item) for item in items]
+            _add_pages(run, view.rows)
             view.total = reader.count(asked.selection())
             view.groups = [
                 GroupLine(group, asked.changed(filter=[f"group:equals:{group.group}"], text=""))
@@ -222,7 +226,14 @@ def _view(request: HttpRequest, run: Run, row: DatasetRun | None) -> RequestsVie
     return view
 
 
-def _line(item: Item, run: Run) -> RequestLine:
+def _add_pages(run: Run, rows: list[RequestLine]) -> None:
+    urls = {row.data["id"]: str(row.data.get("url", "")) for row in rows if row.data.get("id")}
+    pages = pages_of_requests(run, urls)
+    for row in rows:
+        row.page = pages.get(row.data.get("id", 0))
+
+
+def _line(item: Item) -> RequestLine:
     data = shown_request(item.data)
     url = str(data.get("url", ""))
     parent = data.get("parent")

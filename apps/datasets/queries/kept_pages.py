@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from django.utils import timezone
@@ -14,10 +14,11 @@ from apps.datasets.engine import keys
 from apps.datasets.engine.errors import PageUnavailable
 from apps.datasets.engine.filters import FilterOp, ItemFilter
 from apps.datasets.engine.item_types import Item, ItemQuery
+from apps.datasets.engine.reader import ItemReader
 from apps.datasets.engine.warc_records import MAX_RECORD_BYTES
 from apps.datasets.models import Dataset, DatasetRun
 from apps.datasets.queries.items import dataset_of_run, open_reader
-from apps.datasets.states import Kind
+from apps.datasets.states import Kind, Origin
 from apps.jobs.models import Run
 from apps.queuestats.queries import page_totals
 from apps.runtime.services.objects import shared_objects
@@ -73,6 +74,18 @@ def page_accounting(run: Run) -> PageAccounting:
         reasons[NEVER_UPLOADED] = waiting
         waiting = 0
     return PageAccounting(chosen, kept, waiting, row.deleted_items if row else 0, reasons)
+
+
+def biz_page_accounting(project_id: int, biz: str) -> PageAccounting:
+    """Return the accounting of a request group's pages, of all its fetchers."""
+    dataset = biz_pages(project_id, biz)
+    if dataset is None:
+        return PageAccounting()
+    reported, reasons = page_totals(f"dataset:{dataset.pk}")
+    row = DatasetRun.objects.filter(dataset=dataset, run_number=0).first()
+    kept, deleted = (row.stored, row.deleted_items) if row else (0, 0)
+    chosen = max(reported, kept + sum(reasons.values()))
+    return PageAccounting(chosen, kept, chosen - kept - sum(reasons.values()), deleted, reasons)
 
 
 class KeptPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,12 +160,77 @@ def other_fetches(run: Run, page: KeptPage) -> list[KeptPage]:
     return [other for other in found if other.id != page.id][:MOST_FETCHES]
 
 
-def read_member(project_id: int, page: KeptPage, offset: int, length: int) -> bytes:
+def biz_pages(project_id: int, biz: str) -> Dataset | None:
+    """Return the dataset of a request group's kept pages, None if none were ever kept."""
+    name = f"{Kind.PAGES.value}/{biz}"
+    return Dataset.objects.filter(
+        project_id=project_id, origin=Origin.BIZ, origin_name=name, kind=Kind.PAGES
+    ).first()
+
+
+def newest_pages(dataset: Dataset, requests: Collection[int]) -> dict[int, KeptPage]:
+    """Return the page of the last try of stored requests. May raise ``DatasetError``.
+
+    Those without one are left out.
+    """
+    found: dict[int, KeptPage] = {}
+    with open_reader(dataset) as reader:
+        fields = [name for name in KeptPage.__struct_fields__ if name in reader.fields]
+        for row in _rows_of(reader, requests, fields):
+            known = {name: value for name, value in row.items() if value is not None}
+            page = msgspec.convert(known, KeptPage, strict=False)
+            other = found.get(page.request)
+            if other is None or (page.attempt, page.at) >= (other.attempt, other.at):
+                found[page.request] = page
+    return found
+
+
+def pages_of_requests(run: Run, urls: Mapping[int, str]) -> dict[int, tuple[str, int]]:
+    """Return file and number of the last kept page of a run's requests, by their IDs.
+
+    ``urls``: addresses by ID; a restarted run counts its requests from 1 again. May raise
+    ``DatasetError``.
+    """
+    dataset = dataset_of_run(run, Kind.PAGES)
+    found: dict[int, tuple[str, int]] = {}
+    if dataset is None or not urls:
+        return found
+    with open_reader(dataset, [run.pk]) as reader:
+        fields = ["request", "attempt", "url", "warc", "record"]
+        for row in sorted(_rows_of(reader, urls, fields), key=lambda row: row["attempt"]):
+            if row["url"].startswith(urls[row["request"]]):
+                found[row["request"]] = (row["warc"], row["record"])
+    return found
+
+
+def _rows_of(
+    reader: ItemReader, requests: Collection[int], fields: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of these requests; in flat memory, however far their IDs are apart."""
+    if "request" not in reader.fields:
+        return
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted = pa.array(sorted(requests), pa.int64())
+    span = (
+        ItemFilter("request", FilterOp.AT_LEAST, min(requests)),
+        ItemFilter("request", FilterOp.AT_MOST, max(requests)),
+    )
+    for batch in reader.batches(ItemQuery(filters=span), fields=fields):
+        yield from batch.filter(pc.is_in(batch.column("request"), wanted)).to_pylist()
+
+
+def read_member(
+    project_id: int, page: KeptPage, offset: int, length: int, *, biz_dataset: int = 0
+) -> bytes:
     """Return one gzip member of a page's file. Raises ``PageUnavailable``.
 
-    The index is what an agent has sent: it must not lead to anything but pages of its run.
+    The index is what an agent has sent: it must not lead to anything but pages of its run, or of
+    the request group with this dataset of pages.
     """
-    if not page.key.startswith(keys.pages(project_id, page.run)):
+    place = keys.biz_pages(project_id, biz_dataset) if biz_dataset else ""
+    if not page.key.startswith(place or keys.pages(project_id, page.run)):
         raise PageUnavailable(f"{page.key[:200]!r} is no file of the run")
     if not (offset >= 0 and 0 < length <= MAX_RECORD_BYTES):
         raise PageUnavailable(f"a record of {length} bytes at {offset}")

@@ -30,13 +30,15 @@ MOST_GROUPS: Final = 100
 class RequestAccounting:
     """ended = stored + in flight + lost. ``lost``: ended before their row was sent: SIGKILL.
 
-    ``deleted``: by the retention, of those stored.
+    ``deleted``: by the retention, of those stored. ``filtered``: duplicates that the scheduler has
+    dropped; they were never requests of the run.
     """
 
     ended: int = 0
     stored: int = 0
     lost: int = 0
     deleted: int = 0
+    filtered: int = 0
 
     @property
     def in_flight(self) -> int:
@@ -51,6 +53,7 @@ class RequestAccounting:
             "in_flight": self.in_flight,
             "lost": self.lost,
             "deleted": self.deleted,
+            "filtered": self.filtered,
         }
 
 
@@ -90,6 +93,7 @@ def request_accounting(
         stored=stored,
         lost=ended - stored if is_settled else 0,
         deleted=0 if row is None else row.deleted_items,
+        filtered=totals.filtered,
     )
 
 

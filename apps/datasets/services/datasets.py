@@ -37,8 +37,9 @@ class Destination:
 def destination(producer: str) -> Destination:
     """Return where rows of ``run:7``, ``biz:3/news`` or ``source:3/books`` go.
 
-    ``requests:7`` and ``pages:7`` are requests and kept pages of run 7. Creates the dataset with
-    the first one. Raises ``UnknownProducer``.
+    ``requests:7`` and ``pages:7`` are requests and kept pages of run 7, ``biz_pages:12`` kept pages
+    of the request group whose dataset of pages has the ID 12. Creates the dataset with the first
+    one, but that of ``biz_pages``. Raises ``UnknownProducer``.
     """
     kind, _, rest = producer.partition(":")
     if kind in KINDS_OF_RUNS and _ID.fullmatch(rest):
@@ -46,6 +47,11 @@ def destination(producer: str) -> Destination:
         if run is None:
             raise UnknownProducer(f"run {rest} does not exist")
         return Destination(dataset_of_job(run.job, KINDS_OF_RUNS[kind]).pk, run.pk)
+    if kind == "biz_pages" and _ID.fullmatch(rest):
+        found = Dataset.objects.filter(pk=int(rest), kind=Kind.PAGES, origin=Origin.BIZ).first()
+        if found is None:
+            raise UnknownProducer(f"there are no kept pages with the number {rest}")
+        return Destination(found.pk, 0)
     project, _, name = rest.partition("/")
     if kind in ("biz", "source") and _ID.fullmatch(project) and name:
         if not Project.objects.filter(pk=int(project)).exists():
@@ -63,6 +69,17 @@ def dataset_of_job(job: Job, kind: Kind = Kind.ITEMS) -> Dataset:
         # A version that knows no kinds, after a step back, must not find it as that of the items.
         known["origin_name"] = kind.value
     return _dataset(job.project_id, job.name, **known)
+
+
+def dataset_of_biz_pages(*, project_id: int, biz: str, days: int) -> Dataset:
+    """Return the dataset of a request group's kept pages, created if needed; set its days."""
+    # A slash, so that no request group has this name.
+    known = {"origin": Origin.BIZ, "origin_name": f"{Kind.PAGES.value}/{biz}", "kind": Kind.PAGES}
+    dataset = _dataset(project_id, biz, **known)
+    if dataset.keep_days != days:
+        dataset.keep_days = days
+        dataset.save(update_fields=["keep_days"])
+    return dataset
 
 
 def _dataset(project_id: int, name: str, **known: Any) -> Dataset:

@@ -54,6 +54,7 @@ class RunCountersSerializer(serializers.Serializer[Any]):
     out = serializers.IntegerField(help_text="Attempts in flight.")
     held = serializers.IntegerField(help_text="Attempts of out deferred by a center.")
     duplicates = serializers.IntegerField(help_text="Repeated responses.")
+    filtered = serializers.IntegerField(help_text="Duplicates that the scheduler has dropped.")
     pages = serializers.IntegerField(help_text="HTML responses with status 200.")
     items = serializers.IntegerField()
     bytes_received = serializers.IntegerField()

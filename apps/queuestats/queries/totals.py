@@ -21,7 +21,7 @@ ATTEMPTS = (
     "out",
     "held",
 )
-OTHERS = ("duplicates", "pages", "items", "bytes_received", "callback_ms")
+OTHERS = ("duplicates", "filtered", "pages", "items", "bytes_received", "callback_ms")
 BY_AGENT = ("agents", "agent_failed", "agent_ms")
 SUMMED = (*REQUESTS, *ATTEMPTS, *OTHERS)
 CENTER_SUMMED = ("received", "dispatched", "skipped", "expired", "refused", "held")
@@ -74,6 +74,7 @@ class RunTotals:
     out: int = 0
     held: int = 0
     duplicates: int = 0
+    filtered: int = 0
     pages: int = 0
     items: int = 0
     bytes_received: int = 0
@@ -198,7 +199,10 @@ def center_totals(owners: Iterable[str]) -> dict[str, CenterTotals]:
 
 
 def page_totals(owner: str) -> tuple[int, dict[str, int]]:
-    """Return how many pages the agents of a run were to keep, and by reason those they did not."""
+    """Return how many pages were to be kept, and by reason those that were not.
+
+    ``owner``: ``run:7``, or ``dataset:12`` for the pages of a request group.
+    """
     chosen, not_kept = 0, Counter[str]()
     for row in PageCounter.objects.filter(owner=owner):
         chosen += row.chosen

@@ -98,7 +98,9 @@ def _store(messages: Sequence[Report], now: datetime) -> list[RejectedReport]:
     of_pages: dict[tuple[int, str], PageCounters] = {}
     failures: list[FailedRequest] = []
     for message in messages:
-        if message.run not in facts:
+        if isinstance(message, PageCounters) and message.dataset and not message.run:
+            _keep_newest(of_pages, message)
+        elif message.run not in facts:
             rejected.append(RejectedReport(message, f"run {message.run} does not exist"))
         elif isinstance(message, RunCounters):
             failures += _failures(message, facts[message.run], now)
@@ -115,7 +117,8 @@ def _store(messages: Sequence[Report], now: datetime) -> list[RejectedReport]:
     FailedRequest.objects.bulk_create(failures, ignore_conflicts=True, batch_size=500)
     add_increases(increases, now=now)
     failpoints.hit("queuestats.before_commit")
-    _publish_changes({run for run, _boot in (*of_runs, *of_centers, *of_pages)}, facts, rows)
+    changed = {run for run, _boot in (*of_runs, *of_centers, *of_pages) if run in facts}
+    _publish_changes(changed, facts, rows)
     return rejected
 
 
@@ -233,7 +236,7 @@ def _write_pages(messages: Mapping[tuple[int, str], PageCounters], now: datetime
     _PAGES.write(
         [
             (
-                f"run:{run}",
+                f"run:{run}" if run else f"dataset:{message.dataset}",
                 boot,
                 message.seq,
                 message.chosen,

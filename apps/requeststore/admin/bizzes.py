@@ -23,6 +23,7 @@ from apps.configcenter.models import Configuration
 from apps.projects.models import Project
 from apps.requeststore.admin.forms import ReopenForm, TryOutForm
 from apps.requeststore.admin.rebalances import RebalancePages
+from apps.requeststore.admin.reextractions import ReextractionPages
 from apps.requeststore.admin.requests import RequestPages, request_address
 from apps.requeststore.admin.scope import REFUSALS, key_of, page_of, text_of
 from apps.requeststore.engine.limits import MAX_TS
@@ -60,7 +61,7 @@ class BizLine:
 
 
 @admin.register(ShardReport)
-class BizAdmin(ReadOnly, RequestPages, RebalancePages):
+class BizAdmin(ReadOnly, RequestPages, RebalancePages, ReextractionPages):
     """Pages about bizzes, registered under the model of shard reports."""
 
     class Media:
@@ -80,6 +81,9 @@ class BizAdmin(ReadOnly, RequestPages, RebalancePages):
             ("biz/<str:key>/reopen", post(self.reopen_view), "reopen"),
             ("biz/<str:key>/rebalance", both(self.rebalance_view), "rebalance"),
             ("biz/<str:key>/rebalance/live", get(self.rebalance_live_view), "rebalance_live"),
+            ("biz/<str:key>/extract", both(self.extract_view), "extract"),
+            ("biz/<str:key>/extract/live", get(self.extract_live_view), "extract_live"),
+            ("extract/<int:pk>/cancel", post(self.extract_cancel_view), "extract_cancel"),
             ("rebalance/<int:pk>/cancel", post(self.cancel_view), "rebalance_cancel"),
         ]
         return [

@@ -94,6 +94,15 @@ class TryOutForm(forms.Form):
         return {name: value for name, value in self.cleaned_data.items() if value}
 
 
+class ExtractForm(RequestFilter):
+    """Selection of ended requests whose kept pages are read again; all by default."""
+
+    def __init__(self, data: Any, biz: Biz) -> None:
+        super().__init__(data, biz)
+        ended = [flag for flag in flags_of(biz) if flag[0] > NEW]
+        self.fields["flag"].choices = [("", "–"), *ended]  # type: ignore[attr-defined]  # a choice field
+
+
 class ReopenForm(forms.Form):
     """Selection of ended requests to reopen."""
 

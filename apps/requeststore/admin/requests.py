@@ -70,6 +70,11 @@ class RequestPages(BizScope):
             rows=rows,
             problem=problem,
             pages=page_links(request, "after", following),
+            filtered=[
+                (name, request.GET[name])
+                for name in ("flag", "since", "until")
+                if name in request.GET
+            ],
         )
         return TemplateResponse(request, "admin/requeststore/requests.html", context)
 

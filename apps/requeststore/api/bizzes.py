@@ -21,8 +21,10 @@ from apps.requeststore.api.serializers import (
     BizSerializer,
     RebalancePreviewSerializer,
     RebalanceSerializer,
+    ReextractionSerializer,
     ReopenedRequestsSerializer,
     ReopenRequestsSerializer,
+    SelectRequestsSerializer,
     place_of,
 )
 from apps.requeststore.api.store_errors import StoreErrorsMixin, biz_id, biz_named, seen_bizzes
@@ -33,6 +35,7 @@ from apps.requeststore.engine.moments import ts_of
 from apps.requeststore.queries.accounting import BizAccounting, standings
 from apps.requeststore.services.rebalance_preview import preview
 from apps.requeststore.services.rebalances import start_rebalance
+from apps.requeststore.services.reextractions import start_reextraction
 from apps.requeststore.services.reopen import reopen_requests
 from apps.requeststore.services.store import BoundBiz, shared_request_store
 
@@ -111,6 +114,31 @@ class BizViewSet(RuleTesterMixin, StoreErrorsMixin, ApiView, viewsets.ViewSet):
         )
         answer = {"reopened": done.reopened, "more": done.more}
         return Response(ReopenedRequestsSerializer(answer).data)
+
+    @extend_schema(request=SelectRequestsSerializer, responses={202: ReextractionSerializer})
+    @action(detail=True, methods=["post"], url_path="extract-again")
+    @repeatable
+    def extract_again(self, request: Request, pk: str) -> Response:
+        """Read the kept pages of ended requests again with the rules of now, without a download.
+
+        New records join the dataset. 409 while another re-extraction of the biz runs, or when no
+        page of it is kept.
+        """
+        bound = biz_named(request.user, pk)
+        require_role(request.user, bound.project_id, Role.OPERATOR)
+        serializer = SelectRequestsSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        values = serializer.validated_data
+        row = start_reextraction(
+            project_id=bound.project_id,
+            biz=bound.name,
+            ids=[int(value) for value in values["ids"]] if "ids" in values else None,
+            flag=values.get("flag"),
+            since=ts_of(values.get("since"), 0),
+            until=ts_of(values.get("until"), MAX_TS),
+            actor=self.person,
+        )
+        return Response(ReextractionSerializer(row).data, status=status.HTTP_202_ACCEPTED)
 
 
 def shown(bound: BoundBiz, standing: BizAccounting) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from apps.projects.models import Project
 from apps.requeststore.engine.biz import DestinationKind
 from apps.requeststore.engine.flags import EXPIRED, MAX_FLAG, MOVING, TAKEN
 from apps.requeststore.engine.limits import MAX_BATCH
-from apps.requeststore.models import Rebalance
+from apps.requeststore.models import Rebalance, Reextraction
 from apps.requeststore.queries.stories import LABELS, STEPS
 from apps.requeststore.services.rebalance_plan import cursor_of
-from apps.requeststore.states import RebalanceState
+from apps.requeststore.states import RebalanceState, ReextractionState
 
 _ENTITY: Final = {
     "type": "object",
@@ -217,6 +217,43 @@ class RebalanceSerializer(serializers.ModelSerializer[Rebalance]):
     def get_expired(self, row: Rebalance) -> int:
         """Return the number of requests that had expired."""
         return cursor_of(row).expired
+
+
+class ReextractionSerializer(serializers.ModelSerializer[Reextraction]):
+    """Re-extraction with its progress. seen = done + failed + not_kept."""
+
+    state = serializers.CharField(
+        read_only=True, help_text=", ".join(state.value for state in ReextractionState)
+    )
+    total = serializers.IntegerField(
+        read_only=True, allow_null=True, help_text=_("Requests of the selection; null if unknown.")
+    )
+    seen = serializers.IntegerField(read_only=True)
+
+    class Meta:
+        model = Reextraction
+        fields = (
+            *("id", "project", "biz", "state", "config_version", "total", "seen", "done"),
+            *("failed", "not_kept", "records", "reasons", "problem", "created_by"),
+            *("created_at", "ended_at"),
+        )
+        read_only_fields = fields
+
+
+class SelectRequestsSerializer(serializers.Serializer[Any]):
+    """Selection of ended requests: by `ids`, else by flag and period; all without any."""
+
+    ids = serializers.ListField(
+        child=serializers.RegexField(r"^[0-9]{1,19}$"),
+        required=False,
+        min_length=1,
+        max_length=MAX_BATCH,
+    )
+    flag = serializers.IntegerField(
+        required=False, min_value=1, max_value=MAX_FLAG, help_text=_("Final flag.")
+    )
+    since = serializers.DateTimeField(required=False)
+    until = serializers.DateTimeField(required=False)
 
 
 class BizEpochSerializer(serializers.Serializer[Any]):

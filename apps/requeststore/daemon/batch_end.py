@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,7 +18,13 @@ import msgspec
 
 from apps.queuestats.services.rates import count
 from apps.requeststore.daemon.page_extractor import ExtractionResult, PageExtractor
-from apps.requeststore.daemon.work import OUTAGES, LeasedRequest, RequestFailure, Result
+from apps.requeststore.daemon.work import (
+    OUTAGES,
+    DownloadedPage,
+    LeasedRequest,
+    RequestFailure,
+    Result,
+)
 from apps.requeststore.engine.entity import Entity
 from apps.requeststore.engine.flags import PROCESSED
 from apps.requeststore.errors import BizDisabled, RequestRefusal
@@ -52,6 +58,8 @@ class EndParts:
     reader: PageExtractor
     sink: Sink
     queue: RequestQueue
+    # Dataset of kept pages, 0 for none.
+    pages: int = 0
 
 
 @dataclass(slots=True)
@@ -138,6 +146,13 @@ class BatchEnd:
                 passing=OUTAGES,
             )
         return read
+
+    def responses(self) -> Iterator[tuple[LeasedRequest, DownloadedPage, bool]]:
+        """Yield the pages of this batch, and whether their request has failed."""
+        failed = {work for work, result in self._read or () if isinstance(result, RequestFailure)}
+        for work, result in self.ended:
+            if isinstance(result, DownloadedPage):
+                yield work, result, work in failed
 
     def give_up(self) -> None:
         """Return the requests at shutdown, unless records of some may have been stored already."""

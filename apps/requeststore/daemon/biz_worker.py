@@ -16,6 +16,7 @@ from apps.requeststore.daemon.batch_end import STOPS, BatchEnd, BizCounters, End
 from apps.requeststore.daemon.dead_letters import dead_letter_function
 from apps.requeststore.daemon.downloads import Downloads
 from apps.requeststore.daemon.page_extractor import PageExtractor
+from apps.requeststore.daemon.page_keeping import keep_pages
 from apps.requeststore.daemon.plans import (
     BizPlan,
     WorkerContext,
@@ -245,7 +246,7 @@ class BizWorker:
         records = bound.settings.records
         keeps = old is not None and old.bound.settings.records == records
         sink = old.sink if old is not None and keeps else new_sink(self._context, bound)
-        return EndParts(bound, PageExtractor(bound.settings.rules), sink, queue)
+        return EndParts(bound, PageExtractor(bound.settings.rules), sink, queue, plan.pages)
 
     def _make_downloads(self, plan: BizPlan) -> Downloads:
         """Return the current downloads when their settings have not changed, else new ones."""
@@ -304,6 +305,7 @@ class BizWorker:
         ending = self._ending
         await asyncio.shield(self._aside(ending.step))
         self._ending = None
+        keep_pages(self._context.keeper, ending)
         if ending.rest:
             self._ended[:0] = ending.rest
             self._news.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from apps.agents.downloader.kept import PageKeeper
 from apps.requeststore.daemon.center_transport import CenterTransport
 from apps.requeststore.daemon.fair_semaphore import FairSemaphore
 from apps.requeststore.daemon.host_limits import HostThrottle
@@ -20,12 +21,14 @@ from yardkit.tokens import sign_run_token
 @dataclass(frozen=True, slots=True)
 class BizPlan:
     """Settings to serve a biz with. ``networks``: private networks its project may reach;
-    ``slot``: its number at the center, 0 for direct downloads.
+    ``slot``: its number at the center, 0 for direct downloads; ``pages``: dataset of its kept
+    pages, 0 if none are kept.
     """
 
     bound: BoundBiz
     networks: tuple[str, ...]
     slot: int = 0
+    pages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class WorkerContext:
     request_store: RequestStore
     sinks: SinkContext
     room: FairSemaphore
+    keeper: PageKeeper
     hosts: HostThrottle
     owner: str
     secret: str

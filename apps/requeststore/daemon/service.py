@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from django.conf import settings
@@ -21,6 +22,7 @@ from apps.requeststore.daemon.biz_worker import BizWorker
 from apps.requeststore.daemon.fair_semaphore import FairSemaphore
 from apps.requeststore.daemon.host_limits import HostThrottle
 from apps.requeststore.daemon.loop import DaemonLoop
+from apps.requeststore.daemon.page_keeping import new_keeper, pages_dataset
 from apps.requeststore.daemon.plans import BizPlan, WorkerContext
 from apps.requeststore.engine.biz import DownloaderKind
 from apps.requeststore.engine.errors import RequestStoreError
@@ -45,7 +47,8 @@ SLOT_SECONDS: Final = 15.0
 IDLE_SECONDS: Final = 1.0
 BUSY_PAUSE_SECONDS: Final = 0.05
 # Of the 4 s that a process has to stop; the rest is for closing connections.
-STOP_SECONDS: Final = 2.6
+STOP_SECONDS: Final = 2.3
+KEEPER_SECONDS: Final = 0.5
 _CALL_SECONDS: Final = 5.0
 
 # (project, biz)
@@ -99,10 +102,13 @@ class FetcherDaemon:
 
     async def _make_tools(self, rules: HostRules) -> WorkerContext:
         context = SinkContext(broker=self._broker, now=self._now)
+        keeper = new_keeper(self._broker, self._identity.name, self._clock)
+        keeper.start()
         return WorkerContext(
             request_store=self._request_store,
             sinks=context,
             room=FairSemaphore(self._concurrency),
+            keeper=keeper,
             hosts=HostThrottle(rules, asyncio.get_running_loop().time),
             owner=f"fetcher {self._identity.name} {self._identity.boot}",
             secret=settings.SECRET_KEY,
@@ -140,6 +146,7 @@ class FetcherDaemon:
                 self._loop.do(_stop_all(lanes), STOP_SECONDS + 0.6)
             except TimeoutError:
                 logger.warning("not everything could be given back in time; it comes back")
+            self._close_keeper()
             self._loop.close()
         if self._slots:
             try:
@@ -148,6 +155,15 @@ class FetcherDaemon:
                 connection.close()
         self._request_store.close()
         close_shared_extraction_pool()
+
+    def _close_keeper(self) -> None:
+        """Upload what is kept; what is left comes with the next fetcher of this host."""
+        if self._context is None:
+            return
+        try:
+            self._loop.do(self._context.keeper.close(KEEPER_SECONDS), KEEPER_SECONDS + 0.5)
+        except TimeoutError:
+            logger.warning("kept pages are left on the disk; the next fetcher uploads them")
 
     def detail(self) -> Mapping[str, Any]:
         """Return counters and outages for the heartbeat row."""
@@ -212,11 +228,12 @@ class FetcherDaemon:
             self._slots[key] = slot
         elif key in self._slots:
             leave_slots([self._slots.pop(key)])
-        plan = BizPlan(bound, self._networks.get(project, ()), slot)
         known = self._plans.get(key)
+        plan = BizPlan(bound, self._networks.get(project, ()), slot, known.pages if known else 0)
         if known == plan:
             return
         ensure_delivery(bound)
+        plan = replace(plan, pages=pages_dataset(bound))
         self._plans[key] = plan
         if key in self._lanes:
             lane = self._lanes[key]

@@ -14,6 +14,7 @@ import msgspec
 
 from apps.requeststore.engine.flags import FAILED
 from yardkit.names import IDENTIFIER
+from yardkit.protocol import KeepPages
 
 DEFAULT_NODE: Final = "default"
 MAX_SPLITS: Final = 256
@@ -88,6 +89,18 @@ class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ttl_seconds: int = 0
 
 
+class PageKeeping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which pages are kept, so that records can be extracted again without a download.
+
+    ``failed``: an error status, or a failed extraction. ``sample``: one in this many addresses.
+    ``days``: after which they are deleted.
+    """
+
+    keep: KeepPages = KeepPages.NONE
+    sample: int = 10
+    days: int = 30
+
+
 class Biz(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of one biz. Empty names default to names derived from the biz.
 
@@ -119,6 +132,7 @@ class Biz(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     flags: dict[str, str] = {}
     fetch: Fetch = Fetch()
     records: Records = Records()
+    pages: PageKeeping = PageKeeping()
     # By name or number; see ``extraction.rules``.
     rules: dict[str, Any] = {}
 

@@ -42,6 +42,8 @@ MIN_TTL_SECONDS: Final = 60
 MIN_KEEP_SECONDS: Final = 3600
 MAX_DAY: Final = 24 * 3600
 MAX_WAITING: Final = 1_000_000_000
+MAX_SAMPLE: Final = 1_000_000
+MAX_PAGE_DAYS: Final = 3650
 MAX_RECORD_SECONDS: Final = 10 * 366 * 24 * 3600
 
 _S = TypeVar("_S", bound=msgspec.Struct)
@@ -195,6 +197,8 @@ def _biz(place: str, name: str, biz: Biz) -> Iterator[SettingsProblem]:
     yield from _flags(place, biz)
     yield from _fetch(f"{place}.fetch", biz.fetch)
     yield from _records(f"{place}.records", biz.records)
+    yield from _within(f"{place}.pages", "sample", biz.pages.sample, 1, MAX_SAMPLE)
+    yield from _within(f"{place}.pages", "days", biz.pages.days, 1, MAX_PAGE_DAYS)
 
 
 def _times(place: str, biz: Biz) -> Iterator[SettingsProblem]:

@@ -41,6 +41,13 @@ def add_verbs(parser: CommandParser) -> None:
     reopen.add_argument("--flag", type=int, metavar="N", help="final flag (failed)")
     _span(reopen)
     _json(reopen)
+    extract = _verb(verbs, "extract", "extract records from kept pages again, by the rules of now")
+    extract.add_argument("ids", metavar="ID", nargs="*", help="default: those of a time")
+    extract.add_argument("--flag", type=int, metavar="N", help="final flag (any)")
+    _span(extract)
+    extract.add_argument("--follow", action="store_true", help="work here and show progress")
+    extract.add_argument("--cancel", action="store_true", help="cancel the active one")
+    _json(extract)
     _add_rebalance(verbs)
 
 

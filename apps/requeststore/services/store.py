@@ -279,6 +279,10 @@ class RequestStore:
             bizzes = [bound for bound in bizzes if bound.name == biz]
         return look_everywhere(self._looking, bizzes, number)
 
+    def find_many(self, bound: BoundBiz, ids: Sequence[int]) -> dict[int, FoundRequest]:
+        """Return the existing requests of a biz by ID. Raises ``RequestStoreUnavailable``."""
+        return self._looking.many(bound, ids)
+
     def page(
         self,
         bound: BoundBiz,

@@ -24,7 +24,8 @@ class SinkUnavailable(RequestStoreError):
 class RequestRecords(msgspec.Struct, frozen=True, kw_only=True):
     """Records of one request. ``ts`` and ``fetched_at``: Unix ms; ``url``: after redirects.
 
-    ``again``: an earlier attempt may have stored them.
+    ``again``: an earlier attempt may have stored them. ``extraction``: number of the re-extraction
+    that they come from, 0 for the first extraction.
     """
 
     request_id: int
@@ -36,6 +37,12 @@ class RequestRecords(msgspec.Struct, frozen=True, kw_only=True):
     rows: Sequence[Mapping[str, Any]]
     meta: Mapping[str, Any] = {}
     again: bool = False
+    extraction: int = 0
+
+    @property
+    def name(self) -> str:
+        """Return what is stored once: the request, for each of its extractions."""
+        return f"{self.request_id}.{self.extraction}" if self.extraction else str(self.request_id)
 
 
 class Sink(Protocol):

@@ -19,9 +19,9 @@ RULE: Final = "_rule"
 META: Final = "_meta"
 
 
-def incarnation(request_id: int) -> str:
+def incarnation(name: object) -> str:
     """Return the incarnation of a request's items; their numbers are the positions plus one."""
-    return f"r{request_id}"
+    return f"r{name}"
 
 
 class DatasetSink:
@@ -65,13 +65,13 @@ class DatasetSink:
         packed, size = pack(lines)
         message = ItemBatch(
             producer=self._producer,
-            boot=incarnation(one.request_id),
+            boot=incarnation(one.name),
             first=1,
             count=len(lines),
             lines=packed,
             raw_bytes=size,
             at=one.fetched_at / 1000,
-            once=f"{self._producer}/{one.request_id}",
+            once=f"{self._producer}/{one.name}",
         )
         return Outgoing(encode(message), key=topology.ITEMS.name)
 

@@ -1,7 +1,8 @@
 """Records as confirmed messages of the platform's broker.
 
 At least once: a request that is leased again sends its records again, with the same message IDs
-(``<request id>-<position>``), by which a consumer detects duplicates.
+(``<request id>-<position>``), by which a consumer detects duplicates. Records that are extracted
+again from kept pages have others (``<request id>.<extraction>-<position>``).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class QueueSink:
                 as_message(request_records, position),
                 key=self._spec.name,
                 ttl_seconds=self._ttl_seconds,
-                message_id=f"{request_records.request_id}-{position}",
+                message_id=f"{request_records.name}-{position}",
                 content_type="application/json",
             )
             for request_records in batch

@@ -79,7 +79,7 @@ if not SEEDS_URL.startswith(("rocksdb:///", "postgresql://", "postgres://")):
 
 # The storage node "default": a folder of SQLite files, PostgreSQL or MongoDB.
 REQUESTS_URL = env.secret("REQUESTS_URL", default=f"sqlite://{quote(str(DATA_DIR / 'requests'))}")
-# Further nodes that settings of a biz may name: node2=mongodb://..., node3=...
+# Further nodes for settings of a biz: node2=mongodb://..., node3=...
 REQUESTS_NODES = RequestNodes(env, REQUESTS_URL)
 # Prefix of databases of bizzes.
 REQUESTS_PREFIX = request_prefix(env)
@@ -88,11 +88,11 @@ RECORDS_URL = env.secret("RECORDS_URL", default="") or DATABASE_URL
 RECORDS_DIR: Path = env.path("RECORDS_DIR", default=DATA_DIR / "records")
 # Bizzes that a fetcher serves: NAME or PROJECT/NAME; empty: all.
 FETCHER_BIZZES = env.list("FETCHER_BIZZES", default=[])
-# Limit of requests in flight of one fetcher, over all bizzes.
+# Limits of one fetcher: requests in flight, and bytes of kept pages that wait for their upload.
 FETCHER_CONCURRENCY = env.int("FETCHER_CONCURRENCY", default=200, minimum=1, maximum=10_000)
-# Limit of fetchers that `up` starts or requests from an autoscaler.
+FETCHER_PAGES_BYTES = env.int("FETCHER_PAGES_BYTES", default=1024**3, minimum=0)
+# Limit of fetchers that `up` starts or requests from an autoscaler, and the autoscaler's webhook.
 FETCHERS_MAX = env.int("FETCHERS_MAX", default=4, minimum=1, maximum=1000)
-# Webhook of an autoscaler, called with the wanted number of fetchers.
 SCALE_WEBHOOK_URL, SCALE_WEBHOOK_SECRET = scale_webhook(env)
 
 # --- data -----------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ HOUSEKEEPING: Final = {
         "requeststore.upkeep": 10.0,
         "routing.sweep_ledger": 10.0,
         "requeststore.sweep_rebalances": 10.0,
+        "requeststore.sweep_reextractions": 10.0,
         "seeds.sweep_operations": 10.0,
         "sources.forget_records": 600.0,
     }.items()

@@ -8,13 +8,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from yardcli.context import Output, Profile, api, format_in_use, group, list_shown, one_shown
+from yardcli.context import Output, Profile, api, format_in_use, list_shown, one_shown
 from yardcli.downloads import download, fetch_pages
 from yardcli.errors import usage
 from yardcli.groups.items import Fields, Filters, ItemFormat, Run, Text
+from yardcli.groups.stored import commands
 from yardcli.output import Format, note
-
-commands = group("requests", "Requests of runs: outcomes, failures, and failed ones again.")
 
 
 @commands.command()
@@ -53,12 +52,6 @@ def failures(run: Run, output: Output = None, profile: Profile = None) -> None:
     """List the groups of a run's failed requests, the largest first."""
     found = api().get(f"runs/{run}/requests/failures")
     list_shown(found, ("count", "kind", "group", "url"))
-
-
-@commands.command()
-def stats(run: Run, output: Output = None, profile: Profile = None) -> None:
-    """Show how many requests have ended, and what became of their rows."""
-    one_shown(api().get(f"runs/{run}/requests/accounting"))
 
 
 @commands.command()

@@ -1,4 +1,4 @@
-"""``crawlyard requests``: the store of requests."""
+"""``crawlyard requests``: the store of requests; those of runs are in ``requests``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from yardcli.context import (
 from yardcli.errors import usage
 from yardcli.lookup import find_project, project_id
 
-commands = group("requests", "Stored requests: each one durable, each one's story known.")
+commands = group("requests", "Stored requests, and requests of runs: outcomes, failures, retries.")
 _BATCH = 1000
 
 
@@ -89,9 +89,56 @@ def trace(
 
 
 @commands.command()
-def stats(project: ProjectOption = None, output: Output = None, profile: Profile = None) -> None:
-    """List bizzes with counts of requests by state."""
+def extract(
+    project: Annotated[str, typer.Argument(metavar="PROJECT")],
+    biz: Annotated[str, typer.Argument(metavar="BIZ")],
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...")] = None,
+    flag: Annotated[int | None, typer.Option("--flag", help="Final flag; any by default.")] = None,
+    since: Annotated[str | None, typer.Option("--since")] = None,
+    until: Annotated[str | None, typer.Option("--until")] = None,
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """Extract records from kept pages again, by the rules of now; nothing is downloaded."""
     client = api()
+    chosen = {"ids": ids or None, "flag": flag, "since": since, "until": until}
+    body = {name: value for name, value in chosen.items() if value is not None}
+    of = find_project(client, project)["id"]
+    one_shown(client.post(f"bizzes/{of}.{biz}/extract-again", body))
+
+
+@commands.command()
+def extractions(
+    project: ProjectOption = None,
+    biz: Annotated[str | None, typer.Option("--biz", "-b")] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    everything: Everything = False,
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """List re-extractions with their progress, newest first."""
+    rows_shown(
+        "reextractions",
+        ("id", "project", "biz", "state", "seen", "done", "failed", "not_kept", "records"),
+        limit=limit,
+        everything=everything,
+        project=project_id(api(), project),
+        biz=biz,
+    )
+
+
+@commands.command()
+def stats(
+    run: Annotated[int | None, typer.Argument(metavar="[RUN]", min=1)] = None,
+    project: ProjectOption = None,
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """Show the accounting of a run's requests; without RUN, that of stored requests by biz."""
+    client = api()
+    if run is not None:
+        one_shown(client.get(f"runs/{run}/requests/accounting"))
+        return
     of = project_id(client, project)
     rows = [
         {**row, **(row["books"] or {})}

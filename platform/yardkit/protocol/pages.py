@@ -59,7 +59,7 @@ class PageCounters(Message, frozen=True, kw_only=True, tag="page_counters"):
     """Pages of one run that an agent was to keep: absolute counts since ``boot`` began.
 
     chosen = kept + not kept + waiting; ``not_kept`` by reason. What is kept is counted where it is
-    stored.
+    stored. Pages of a request group have no run (0) and the ID of their ``dataset``.
     """
 
     run: int
@@ -67,3 +67,4 @@ class PageCounters(Message, frozen=True, kw_only=True, tag="page_counters"):
     seq: int
     chosen: int = 0
     not_kept: dict[str, int] = {}
+    dataset: int = 0

@@ -101,7 +101,8 @@ class RunCounters(Message, frozen=True, kw_only=True, tag="run_counters"):
     took; ``callback_ms`` how long callbacks took, waiting included. ``fields``: in how
     many of ``items`` a field had a value; ``dropped``: how many of ``items`` were given up before
     they were sent, by reason. ``stats``: statistics of another framework (Scrapy) by name, numbers,
-    texts and nulls; empty when there are none.
+    texts and nulls; empty when there are none. ``filtered``: requests that the scheduler dropped as
+    duplicates; they are no part of ``total``.
     """
 
     run: int
@@ -132,6 +133,7 @@ class RunCounters(Message, frozen=True, kw_only=True, tag="run_counters"):
     fields: dict[str, int] = {}
     dropped: dict[str, int] = {}
     stats: dict[str, float | int | bool | str | None] = {}
+    filtered: int = 0
     failures: list[FailureNote] = []
     final: bool = False
 

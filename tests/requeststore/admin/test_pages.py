@@ -75,7 +75,8 @@ def everything(project: Project, number: int) -> list[str]:
     return [
         address("shardreport_changelist"),
         address("look_up"),
-        *(address(name, key) for name in ("biz", "requests", "try_out", "rebalance")),
+        *(address(name, key) for name in ("biz", "requests", "try_out", "extract", "rebalance")),
+        address("extract_live", key),
         address("rebalance_live", key),
         address("request", number),
     ]

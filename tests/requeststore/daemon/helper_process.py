@@ -152,7 +152,7 @@ def items(*, number: int, biz: str) -> list[dict[str, Any]]:
     return [
         {
             **item.data,
-            "request_id": int(item.incarnation.removeprefix("r")),
+            "request_id": int(item.incarnation.removeprefix("r").partition(".")[0]),
             "position": item.seq - 1,
             "url": item.url,
         }
@@ -221,6 +221,25 @@ def dead_letters() -> list[str]:
     subscription.requeue(found)
     subscription.close()
     return sorted(str(each.headers[HEADER_REASON]) for each in found)
+
+
+def pages_kept(*, number: int, biz: str) -> int:
+    """How many pages are in the index."""
+    from apps.datasets.queries.kept_pages import biz_page_accounting
+
+    return biz_page_accounting(number, biz).kept
+
+
+def go_on_extracting() -> dict[str, Any]:
+    """Continue a re-extraction whose worker was killed on this host."""
+    from django.utils import timezone
+
+    from apps.requeststore.models import Reextraction
+    from apps.requeststore.services.reextractions import follow_reextraction, sweep_reextractions
+
+    assert sweep_reextractions(now=timezone.now()) == 1
+    row = follow_reextraction(Reextraction.objects.get(), lambda _row: None)
+    return {name: getattr(row, name) for name in ("state", "done", "failed", "not_kept", "records")}
 
 
 QUESTIONS = {

@@ -77,7 +77,7 @@ class _Upload:
 
 
 class PageKeeper:
-    """Keeps pages of all runs of one agent.
+    """Keeps pages of all runs of one agent, or of all request groups of one fetcher.
 
     Neither a full disk nor a store that is away stops or slows a download: a page that cannot be
     kept is counted with the reason.
@@ -86,6 +86,7 @@ class PageKeeper:
         deliver: publishes with confirm and retries; returns whether it was confirmed.
         file_seconds: after its first page a file is uploaded.
         retry_seconds: first pause after an upload that failed.
+        of_datasets: numbers are those of request groups' datasets of pages instead of runs.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class PageKeeper:
         clock: Clock,
         file_seconds: float = FILE_SECONDS,
         retry_seconds: float = 1.0,
+        of_datasets: bool = False,
     ) -> None:
         self._spool = PageSpool(folder, agent, max_bytes)
         self.agent = agent
@@ -106,6 +108,7 @@ class PageKeeper:
         self._store = store
         self._clock = clock
         self._file_seconds = file_seconds
+        self._of_datasets = of_datasets
         self._pages: deque[tuple[int, PageDownload]] = deque()
         self._waiting_bytes = 0
         self._runs: dict[int, _RunPages] = {}
@@ -320,7 +323,7 @@ class PageKeeper:
             ]
             packed, size = pack(lines)
             batch = ItemBatch(
-                producer=f"pages:{file.run}",
+                producer=f"{'biz_pages' if self._of_datasets else 'pages'}:{file.run}",
                 boot=file.name,
                 first=begin + 1,
                 count=len(part),
@@ -359,11 +362,12 @@ class PageKeeper:
             pages.changed = False
             pages.seq += 1
             message = PageCounters(
-                run=run,
+                run=0 if self._of_datasets else run,
                 boot=pages.boot,
                 seq=pages.seq,
                 chosen=pages.chosen,
                 not_kept=dict(pages.not_kept),
+                dataset=run if self._of_datasets else 0,
             )
             messages.append(Outgoing(body=encode(message), key=topology.STATISTICS.name))
         if not await self._deliver(messages, "counters of kept pages", 0):

@@ -81,7 +81,8 @@ class ItemLayout:
 class RecordLayout:
     """Rows of a request group: the records of a stored request, numbered from 0.
 
-    The item's incarnation is ``r<request ID>``, its number the record's plus one.
+    The item's incarnation is ``r<request ID>``, its number the record's plus one. Records that were
+    extracted again (``r<request ID>.<extraction>``) replace the rows of their request.
     """
 
     fixed: Mapping[str, ColumnType] = {
@@ -98,7 +99,7 @@ class RecordLayout:
 
     def values(self, item: Item, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of the fixed columns. Raises ``NoKey`` for items of others."""
-        number = item.incarnation.removeprefix("r")
+        number = item.incarnation.removeprefix("r").partition(".")[0]
         if not (number.isascii() and number.isdigit()):
             raise NoKey(f"{item.id} is no record of a stored request")
         return {

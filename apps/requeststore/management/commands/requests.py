@@ -1,4 +1,4 @@
-"""manage.py requests: accounting, submission, look-up, reopening, re-balance."""
+"""manage.py requests: accounting, submission, look-up, reopening, re-extraction, re-balance."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from apps.requeststore.management.arguments import (
     time_named,
     who,
 )
-from apps.requeststore.models import Rebalance
+from apps.requeststore.models import Rebalance, Reextraction
 from apps.requeststore.queries.accounting import BizAccounting, standings
 from apps.requeststore.queries.stories import LABELS, STEPS, row_of, story_of
 from apps.requeststore.services.intake import submit
@@ -42,13 +42,18 @@ from apps.requeststore.services.rebalances import (
     follow_rebalance,
     start_rebalance,
 )
+from apps.requeststore.services.reextractions import (
+    cancel_reextraction,
+    follow_reextraction,
+    start_reextraction,
+)
 from apps.requeststore.services.reopen import reopen_requests
 from apps.requeststore.services.store import (
     BoundBiz,
     close_shared_request_store,
     shared_request_store,
 )
-from apps.requeststore.states import RebalanceState
+from apps.requeststore.states import RebalanceState, ReextractionState
 from apps.requeststore.texts import told
 from apps.runtime.errors import DATABASE_ERRORS
 from yardkit.errors import first_line
@@ -64,7 +69,7 @@ _following: Final = logging.getLogger("apps.configcenter.services.watcher")
 class Command(BaseCommand):
     """Subcommands. Results go to stdout, progress and errors to stderr."""
 
-    help = "Show, submit, reopen and re-balance stored requests."
+    help = "Show, submit, reopen and re-balance stored requests; extract records again."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -215,6 +220,43 @@ class Command(BaseCommand):
             return
         more = "; there are more, do it again" if done.more else ""
         self.stdout.write(f"{done.reopened} are new again{more}")
+
+    def _extract(self, options: dict[str, Any]) -> None:
+        request_store = shared_request_store()
+        bound = biz_named(request_store, options["biz"])
+        if options["cancel"]:
+            rows = Reextraction.objects.filter(project_id=bound.project_id, biz=bound.name)
+            running = rows.filter(state=ReextractionState.RUNNING).first()
+            if running is None:
+                raise CommandError("no re-extraction of it is running", returncode=FAILED)
+            cancel_reextraction(running, actor_label=who())
+            self.stdout.write("cancelled: records that are stored stay")
+            return
+        now = request_store.now()
+        row = start_reextraction(
+            project_id=bound.project_id,
+            biz=bound.name,
+            ids=[id_named(option) for option in options["ids"]] or None,
+            flag=options["flag"],
+            since=time_named(options["since"], 0, now),
+            until=time_named(options["until"], MAX_TS, now),
+            actor_label=who(),
+            request_store=request_store,
+        )
+        if options["follow"]:
+            row = follow_reextraction(row, self._print_extracted)
+        names = ("id", "state", "done", "failed", "not_kept", "records", "reasons", "problem")
+        if options["json"]:
+            self._json({name: getattr(row, name) for name in names})
+        else:
+            self._print_extracted(row)
+            self.stdout.write(f"re-extraction {row.pk}: {row.state}, {row.records:,} records")
+        if row.state == ReextractionState.FAILED:
+            raise CommandError(row.problem, returncode=FAILED)
+
+    def _print_extracted(self, row: Reextraction) -> None:
+        counts = f"{row.done:,} done, {row.failed:,} failed, {row.not_kept:,} not kept"
+        self.stderr.write(f"{row.seen:,} requests: {counts}")
 
     def _rebalance(self, options: dict[str, Any]) -> None:
         request_store = shared_request_store()
