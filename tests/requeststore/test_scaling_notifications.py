@@ -119,7 +119,7 @@ def test_a_server_that_is_gone_is_no_error_and_its_address_no_news(
     scaler.server.shutdown()
     scaler.server.server_close()
     assert not send_scale(advice(2))
-    assert ScaleState.objects.get().problem == "no answer (connection)"
+    assert ScaleState.objects.get().problem == "no answer (refused)"
     assert "t0ken" not in caplog.text
 
 

@@ -221,7 +221,7 @@ async def test_what_is_missing_is_named(opener: Opener, monkeypatch: pytest.Monk
         opener("browser", equipment)
     found = {"playwright": None, "curl_cffi": None}
     monkeypatch.setattr("importlib.util.find_spec", lambda name: found.get(name, ROOT))
-    assert available_types() == (DownloaderType.HTTP,)
+    assert available_types() == (DownloaderType.HTTP, DownloaderType.REPLAY)
     with pytest.raises(ValueError, match=r"type impersonate: install .*\.\[impersonate\]"):
         opener("impersonate")
 
