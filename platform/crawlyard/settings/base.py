@@ -16,7 +16,7 @@ from crawlyard.settings.login import (
     session_limits,
     who_needs_a_code,
 )
-from crawlyard.settings.logs import logs_url
+from crawlyard.settings.logs import logging_settings, logs_url
 from crawlyard.settings.mail import mail
 from crawlyard.settings.objects import objects
 from crawlyard.settings.paths import (
@@ -444,28 +444,7 @@ UNFOLD = admin_theme(STATIC_URL)
 LOG_LEVEL = env.str(
     "LOG_LEVEL", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 )
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {
-        "line": {
-            "()": "yardkit.log_lines.OneLineFormatter",
-            "format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        }
-    },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
-    # Two lines for each task would hide all other lines.
-    "loggers": {
-        name: {"level": "DEBUG" if LOG_LEVEL == "DEBUG" else "WARNING"}
-        for name in (
-            "celery.app.trace",
-            "celery.beat",
-            "celery.worker.strategy",
-            "django_celery_beat.schedulers",
-        )
-    },
-}
+LOGGING = logging_settings(LOG_LEVEL)
 
 # Removed from the environment of child processes that do not need them.
 SECRET_SETTINGS = frozenset(name for name, setting in env.settings.items() if setting.secret)

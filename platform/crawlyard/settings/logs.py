@@ -1,9 +1,9 @@
-"""Settings of the log store."""
+"""Settings of the log store and of this process's own log lines."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs, quote, urlsplit
 
 from yardkit.env import Env, EnvError
@@ -37,3 +37,29 @@ def logs_url(env: Env, *, database: str, folder: Path) -> str:
         if option != "sync" or values[-1] not in ("0", "1"):
             raise EnvError("LOGS_URL: of sqlite:/// the one option is ?sync=0 or ?sync=1")
     return url
+
+
+def logging_settings(level: str) -> dict[str, Any]:
+    """Return ``LOGGING``: one line an entry, to the standard error stream."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "line": {
+                "()": "yardkit.log_lines.OneLineFormatter",
+                "format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+            }
+        },
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "root": {"handlers": ["stderr"], "level": level},
+        # Two lines for each task would hide all other lines.
+        "loggers": {
+            name: {"level": "DEBUG" if level == "DEBUG" else "WARNING"}
+            for name in (
+                "celery.app.trace",
+                "celery.beat",
+                "celery.worker.strategy",
+                "django_celery_beat.schedulers",
+            )
+        },
+    }
