@@ -124,11 +124,11 @@ def test_what_was_measured_elsewhere_stays_until_it_is_measured_again(tmp_path: 
 
 RESUMED = """
 from pathlib import Path
-from tests.plugins import measured
+from tests.plugins import measurements
 
-measured.KEPT = Path("faults.jsonl")
-pytest_addoption = measured.pytest_addoption
-pytest_collection_modifyitems = measured.pytest_collection_modifyitems
+measurements.KEPT = Path("faults.jsonl")
+pytest_addoption = measurements.pytest_addoption
+pytest_collection_modifyitems = measurements.pytest_collection_modifyitems
 """
 
 

@@ -25,6 +25,7 @@ EMPTY = {
     "api/v1/images/{pk}/description",
     "api/v1/runs/{run}/stats",
     "api/v1/runs/{run}/compare",
+    "api/v1/runs/{run}/pages/warc",
     "api/v1/runs/{run}/files/{file}/download",
 }
 
@@ -45,6 +46,20 @@ ASKING = {
 API_PREFIX = "api/v1/"
 # The schema and its viewers are DRF spectacular's, for whoever is logged in.
 NOT_OURS = frozenset({"schema", "docs", "redoc"})
+# Of the whole platform: for who sees everything, and changed by superusers.
+MACHINERY = (
+    "api/v1/daemons",
+    "api/v1/dead-letters",
+    "api/v1/outbox",
+    "api/v1/people",
+    "api/v1/periodic-tasks",
+)
+# The seed service has to answer these, and does not run here.
+AWAY = {"api/v1/frontiers/{pk}/export"}
+# What belongs to a person, or to nobody, instead of a project.
+PERSONAL = {"api/v1/jobs/{job}/notify-me"}
+OWN = ("api/v1/tokens", "api/v1/saved-filters", "api/v1/me/password")
+GLOBAL = ("api/v1/agents", "api/v1/hosts", "api/v1/host-rules", "api/v1/run-hosts")
 
 
 @dataclass(frozen=True)
@@ -98,3 +113,14 @@ def _readable(pattern: str) -> str:
     pattern = re.sub(r"\(\?P<(\w+)>[^)]*\)", r"{\1}", pattern)
     pattern = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", pattern)
     return pattern.replace("^", "").replace("$", "").replace("\\", "")
+
+
+ROUTES = all_routes()
+WITH_IDS = [route for route in ROUTES if route.names]
+LISTS = [
+    route
+    for route in ROUTES
+    if not route.names
+    and route.actions.get("get") == "list"
+    and not route.path.startswith(MACHINERY)
+]

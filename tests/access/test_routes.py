@@ -24,7 +24,20 @@ from apps.projects.models import Delivery, Project
 from apps.seeds.services import clients
 from apps.sources.models import Credential, Harvest
 from tests.access.factories import Api, make_project, make_superuser, make_token, make_user
-from tests.access.routes import ASKING, EMPTY, INCOMPLETE, PLATFORM, Route, all_routes
+from tests.access.routes import (
+    ASKING,
+    AWAY,
+    EMPTY,
+    GLOBAL,
+    INCOMPLETE,
+    LISTS,
+    MACHINERY,
+    OWN,
+    PLATFORM,
+    ROUTES,
+    WITH_IDS,
+    Route,
+)
 from tests.agents.factories import make_agent, make_allocation
 from tests.alerts.factories import make_channel, make_incident, make_notice
 from tests.configcenter.factories import make_activation, make_version
@@ -50,29 +63,7 @@ from tests.sources.records import sourced
 
 pytestmark = pytest.mark.django_db
 
-# Of the whole platform: for who sees everything, and changed by superusers.
-MACHINERY = (
-    "api/v1/daemons",
-    "api/v1/dead-letters",
-    "api/v1/outbox",
-    "api/v1/people",
-    "api/v1/periodic-tasks",
-)
-ROUTES = all_routes()
-WITH_IDS = [route for route in ROUTES if route.names]
-LISTS = [
-    route
-    for route in ROUTES
-    if not route.names
-    and route.actions.get("get") == "list"
-    and not route.path.startswith(MACHINERY)
-]
 SAFE = ("get",)
-# The seed service has to answer these, and does not run here.
-AWAY = {"api/v1/frontiers/{pk}/export"}
-# What belongs to a person, or to nobody, instead of a project.
-OWN = ("api/v1/tokens", "api/v1/saved-filters", "api/v1/me/password")
-GLOBAL = ("api/v1/agents", "api/v1/hosts", "api/v1/host-rules", "api/v1/run-hosts")
 
 
 @dataclass

@@ -327,7 +327,7 @@ def test_a_run_is_run_again_on_its_kept_pages(recorded: Run) -> None:
     operator = enter(make_user(roles={recorded.job.project: Role.OPERATOR}))
     answer = operator.post(f"/runs/{recorded.pk}/replay", {"missing": "fetch"})
     replay = Run.objects.get(replay_of=recorded)
-    assert answer.headers["Location"].endswith(f"/{replay.pk}/change/")
+    assert answer.headers["Location"].endswith(f"/runs/{replay.pk}")
     assert (replay.image, replay.replay_missing) == (recorded.image, ReplayMissing.FETCH)
     assert AuditRecord.objects.get(action="jobs.replay_run").after["replay_of"] == recorded.pk
     viewer = enter(make_user(roles={recorded.job.project: Role.VIEWER}))

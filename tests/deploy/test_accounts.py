@@ -132,7 +132,13 @@ def test_a_daemon_reads_no_queue_of_another_one(accounts: Accounts, daemon: str)
             allowed.add(name)
     connection.close()
     wanted = {
-        "center": {"center.register", "center.control", "center.requests", "center.reports.c"},
+        "center": {
+            "center.register",
+            "center.control",
+            "center.requests",
+            "center.addresses",
+            "center.reports.c",
+        },
         "runner": {"runners", "lifecycle.answers"},
         "statistics": {"statistics", "dead"},
         "logs": {"logs"},

@@ -201,6 +201,7 @@ class Cluster:
     def logs(self) -> str:
         """The end of every log."""
         parts = []
-        for path in [*self.daemons.folder.glob("*.log"), *self._folder(0).parent.glob("*/log.txt")]:
+        folder = self.daemons.folder
+        for path in (*sorted(folder.rglob("*.log")), *sorted(folder.rglob("log.txt"))):
             parts.append(f"--- {path}\n{path.read_text(errors='replace')[-3000:]}")
         return "\n".join(parts)

@@ -135,7 +135,9 @@ def start_job(page: Page, site: CountingSite) -> None:
     field(page, "cron").fill("30 3 30 12 *")
     field(page, "time_zone").fill("Europe/Berlin")
     save(page)
-    expect(page.locator("body")).to_contain_text("12-30 03:30")
+    page.goto(re.sub(r".*/job/(\d+)/change/", r"/jobs/\1", page.url))
+    # In UTC.
+    expect(page.locator("body")).to_contain_text("12-30 02:30")
     keep(page, "job", whole=False)
     page.get_by_role("button", name="Start").first.click()
     page.wait_for_url(re.compile(r"/runs/\d+$"))

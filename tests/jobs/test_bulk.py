@@ -196,12 +196,13 @@ def test_the_page_of_a_job_says_what_goes_on(project: Project) -> None:
     make_run(job=job, state=RunState.RUNNING)
     client = member(project, Role.OPERATOR)
     act(member(project, Role.EDITOR), "disable", job)
-    page = client.get(f"{LIST}{job.pk}/change/").content.decode()
+    page = client.get(f"/jobs/{job.pk}").content.decode()
     assert "never: the job is disabled" in page
     act(member(project, Role.EDITOR), "enable", job)
-    page = client.get(f"{LIST}{job.pk}/change/")
-    assert page.context["active_runs"] == 1
-    assert page.context["next_run"] == Schedule.objects.get(job=job).next_at
+    page = client.get(f"/jobs/{job.pk}")
+    view = page.context["view"]
+    assert view.active == 1
+    assert view.schedule.next_times[0].utc == Schedule.objects.get(job=job).next_at
     text = page.content.decode()
     assert "Run now with other arguments" in text
     assert "No host would take a run now" in text
@@ -213,7 +214,7 @@ def test_a_run_is_started_with_arguments_that_were_typed(project: Project) -> No
     client = member(project, Role.OPERATOR)
     start = f"{LIST}{job.pk}/start"
     wrong = client.post(start, {"arguments": '{"b": }'})
-    assert wrong.headers["Location"] == f"{LIST}{job.pk}/change/"
+    assert wrong.headers["Location"] == f"/jobs/{job.pk}"
     assert said(wrong) == ["Arguments: Line 1, column 7: a value is missing here."]
     assert not Run.objects.exists()
     assert client.post(start, {"arguments": '{"b": 3}'}).status_code == 302

@@ -49,6 +49,9 @@ OF_THEIR_OWN = {
     "logs": "tests/joblogs",
     "runs/{run}/compare": "tests/datasets",
     "runs/{run}/items": "tests/datasets",
+    # Read like items.
+    "runs/{run}/pages": "tests/datasets",
+    "runs/{run}/requests": "tests/datasets",
     "runs/{run}/logs": "tests/joblogs",
     "builds/{build}/logs": "tests/joblogs",
     "frontiers/{id}/stats": "tests/seeds",

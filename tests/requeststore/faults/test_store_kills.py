@@ -246,5 +246,10 @@ def test_every_failpoint_is_tried_in_every_way() -> None:
     sources += (ROOT / "apps" / "requeststore" / "stores").rglob("*.py")
     calls = re.compile(r'\bhit\("([a-z_.]+)"\)')
     found = {name for path in sources for name in calls.findall(path.read_text("utf-8"))}
+    # Tried where pages are kept.
+    elsewhere = "requeststore.reextraction.stored"
+    tests = ROOT / "tests" / "requeststore" / "daemon" / "test_kept_pages.py"
+    assert f'"{elsewhere}=kill@' in tests.read_text("utf-8")
+    found.remove(elsewhere)
     assert found == {each[0] for each in STOPS}
     assert found == {each[0] for each in WINDOWS + MORE + MOVING}
