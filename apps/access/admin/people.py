@@ -25,6 +25,7 @@ from apps.access.admin.base import AuditedAdmin, ProjectScopedInline, person_of,
 from apps.access.admin.confirm import confirmed
 from apps.access.models import Membership, SecondFactor, User
 from apps.access.services import keep_one_admin, password_was_set
+from apps.access.services.accounts import keep_decision
 from apps.access.services.second_factor import remove_factor
 from apps.access.services.sessions import end_sessions
 
@@ -129,6 +130,8 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
             # A user added here gets access to the admin; what is visible depends on the roles.
             user.is_staff = True
         super().save_model(request, obj, form, change)
+        if "is_active" in form.changed_data:
+            keep_decision(user)
         if not user.is_active:
             end_sessions(actor=person_of(request), user=user)
 

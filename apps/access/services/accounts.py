@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from apps.access.errors import BadPassword, WrongPassword
-from apps.access.models import User
+from apps.access.models import ExternalIdentity, User
 from apps.access.services.audit import changes, record, snapshot
 from apps.access.services.people import keep_one_admin, password_was_set
 from apps.access.services.sessions import end_sessions
@@ -49,11 +49,18 @@ def change_account(*, actor: User | None, user: User, values: Mapping[str, Any])
         setattr(user, name, value)
     user.full_clean(exclude=["password"])
     user.save(update_fields=list(values))
+    if actor is not None and "is_active" in values:
+        keep_decision(user)
     old, new = changes(before, snapshot(user))
     record(actor=actor, action="access.change_user", obj=user, before=old, after=new)
     if not user.is_active:
         end_sessions(actor=actor, user=user)
     return user
+
+
+def keep_decision(user: User) -> None:
+    """Let no sign-in at an identity provider undo what an administrator decides about a user."""
+    ExternalIdentity.objects.filter(user=user).update(locked_at=None)
 
 
 @transaction.atomic

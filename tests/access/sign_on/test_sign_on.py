@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from datetime import timedelta
@@ -34,12 +35,19 @@ from tests.access.sign_on.peers import (
     slapd,
 )
 
-pytestmark = [pytest.mark.django_db, pytest.mark.covers("UX.9"), pytest.mark.slow("2 s")]
 # ldap3 leaves the sockets of failed connections to the garbage collector.
 LEAKS = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [pytest.mark.django_db, pytest.mark.covers("UX.9"), pytest.mark.slow("2 s"), LEAKS]
 
 ANN = {"preferred_username": "ann", "email": "ann@example.com", "groups": ["news"]}
 ROLES = {"root": ["superuser"], "audit": ["auditor"], "news": ["editor:shop"], "*": ["viewer:shop"]}
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Collect what a test has left, so that no later test meets its sockets."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture
@@ -197,7 +205,6 @@ def test_the_login_page_offers_the_provider(provider: Peer, settings: Any) -> No
     assert Client().get("/admin/sign-on/").status_code == 404
 
 
-@LEAKS
 def test_a_directory_checks_names_and_gives_roles(directory: Directory) -> None:
     make_project(slug="shop")
     assert by_password("ann", "wrong")[1] == 200
@@ -215,7 +222,6 @@ def test_a_directory_checks_names_and_gives_roles(directory: Directory) -> None:
     assert roles_of(User.objects.get(username="bob")) == {"shop": Role.VIEWER}
 
 
-@LEAKS
 def test_somebody_removed_from_the_directory_is_locked_out(directory: Directory) -> None:
     client, _status = by_password("ann", "anns-password")
     make_token(user=User.objects.get(username="ann"))
@@ -228,7 +234,6 @@ def test_somebody_removed_from_the_directory_is_locked_out(directory: Directory)
     assert by_password("ann", "anns-password")[1] == 200
 
 
-@LEAKS
 def test_a_directory_that_is_unreachable_locks_out_nobody(directory: Directory) -> None:
     make_superuser(username="local")
     client, _status = by_password("ann", "anns-password")

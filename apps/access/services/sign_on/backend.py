@@ -17,7 +17,10 @@ logger = logging.getLogger(__name__)
 
 
 class DirectoryBackend(SessionBackend):
-    """Backend after that of local passwords, whose users no outage of the directory locks out."""
+    """Check names and passwords at the directory, after local ones.
+
+    Local users can sign in while the directory is unreachable.
+    """
 
     def authenticate(
         self, request: Any, username: Any = None, password: Any = None, **_kwargs: Any

@@ -33,12 +33,16 @@ class ProviderAway(Exception):
 
 
 class Refused(Exception):
-    """The provider no longer knows the account, or has blocked it."""
+    """The provider does not confirm the account: unknown, blocked, or wrong credentials."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """Account that a provider has confirmed. ``tokens`` check it later; they are stored sealed."""
+    """Account that a provider has confirmed.
+
+    ``groups`` None: the provider did not say, and roles stay as they are. ``tokens`` are used to
+    check the account again; they are stored encrypted.
+    """
 
     source: str
     issuer: str
@@ -47,7 +51,7 @@ class SignedIn:
     email: str = ""
     first_name: str = ""
     last_name: str = ""
-    groups: Sequence[str] = ()
+    groups: Sequence[str] | None = ()
     tokens: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -74,10 +78,12 @@ def confirm(identity: ExternalIdentity, account: SignedIn, *, now: datetime) -> 
     """Store that the provider has confirmed an account, and apply what it says."""
     identity.secret = json.dumps(dict(account.tokens), sort_keys=True)
     identity.checked_at, identity.locked_at = now, None
+    identity.issuer = account.issuer
     identity.save()
     names = {name: getattr(account, name) for name in ("email", "first_name", "last_name")}
     _apply(identity.user, {name: value[:150] for name, value in names.items() if value})
-    _grant(identity.user, account.groups)
+    if account.groups is not None:
+        _grant(identity.user, account.groups)
 
 
 @transaction.atomic
@@ -103,7 +109,11 @@ def tokens_of(identity: ExternalIdentity) -> dict[str, str]:
 
 def _locked_row(account: SignedIn) -> ExternalIdentity | None:
     rows = ExternalIdentity.objects.select_for_update().select_related("user")
-    return rows.filter(issuer=account.issuer, subject=account.subject).first()
+    rows = rows.filter(source=account.source, subject=account.subject)
+    if account.source == ExternalIdentity.Source.LDAP:
+        # An entry stays the same when the directory gets another address.
+        return rows.first()
+    return rows.filter(issuer=account.issuer).first()
 
 
 def _created(account: SignedIn, now: datetime) -> ExternalIdentity:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -50,7 +51,12 @@ class _bound:
         from ldap3.core.exceptions import LDAPException
 
         try:
-            server = ldap3.Server(settings.LDAP_URL, connect_timeout=TIMEOUT_SECONDS)
+            server = ldap3.Server(
+                settings.LDAP_URL,
+                connect_timeout=TIMEOUT_SECONDS,
+                # The library's own default verifies nothing. A private authority: SSL_CERT_FILE.
+                tls=ldap3.Tls(validate=ssl.CERT_REQUIRED),
+            )
             self._connection = ldap3.Connection(
                 server,
                 user=self._user or None,
@@ -77,6 +83,9 @@ class _bound:
         if self._connection is not None:
             with contextlib.suppress(LDAPException):
                 self._connection.unbind()
+            # One that could not connect is left open by the library.
+            if self._connection.socket is not None:
+                self._connection.socket.close()
 
 
 def _filter(template: str, **values: str) -> str:

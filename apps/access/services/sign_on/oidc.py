@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import requests
@@ -75,7 +76,8 @@ class OidcProvider:
             redirect_uri=kept["redirect_uri"],
         )
         claims = self._claims(str(token.get("id_token", "")), kept["nonce"])
-        return self._account(claims, token)
+        account = self._account(claims, token)
+        return replace(account, groups=account.groups or ())
 
     def check(self, identity: ExternalIdentity, tokens: Mapping[str, str]) -> SignedIn:
         """Ask whether the account still exists. Raises ``ProviderAway`` and ``Refused``."""
@@ -92,6 +94,8 @@ class OidcProvider:
             about = self._json(url)
             if about.get("issuer") != settings.OIDC_URL:
                 raise ProviderAway("the issuer is not OIDC_URL")
+            if not about.keys() >= {"authorization_endpoint", "token_endpoint", "jwks_uri"}:
+                raise ProviderAway("the description is incomplete")
             self._known = about
         return self._known
 
@@ -101,8 +105,9 @@ class OidcProvider:
         from joserfc.errors import JoseError
         from joserfc.jwk import KeySet
 
-        keys = KeySet.import_key_set(self._json(self._about()["jwks_uri"]))  # type: ignore[arg-type]
+        key_set: Any = self._json(self._about()["jwks_uri"])
         try:
+            keys = KeySet.import_key_set(key_set)
             token = jwt.decode(id_token, keys, algorithms=_ALGORITHMS)
             jwt.JWTClaimsRegistry(
                 leeway=LEEWAY_SECONDS,
@@ -124,7 +129,7 @@ class OidcProvider:
             if more.get("sub") != claims["sub"]:
                 raise Refused("userinfo is of another subject")
             claims = {**claims, **more}
-        groups = claims.get(settings.OIDC_GROUPS_CLAIM, [])
+        groups = claims.get(settings.OIDC_GROUPS_CLAIM)
         names = ("access_token", "refresh_token")
         return SignedIn(
             source=ExternalIdentity.Source.OIDC,
@@ -134,7 +139,7 @@ class OidcProvider:
             email=str(claims.get("email") or ""),
             first_name=str(claims.get("given_name") or ""),
             last_name=str(claims.get("family_name") or ""),
-            groups=[str(group) for group in groups] if isinstance(groups, list) else [],
+            groups=_texts(groups),
             tokens={name: str(token[name]) for name in names if token.get(name)},
         )
 
@@ -151,6 +156,9 @@ class OidcProvider:
             raise ProviderAway(f"token endpoint: {error.error}") from error
         except requests.RequestException as error:
             raise ProviderAway(type(error).__name__) from error
+        finally:
+            # Kept open it would stay until the garbage collector comes.
+            self._session.close()
 
     def _json(self, url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
         try:
@@ -164,3 +172,10 @@ class OidcProvider:
         if not isinstance(data, dict):
             raise ProviderAway("no JSON object")
         return data
+
+
+def _texts(claim: object) -> list[str] | None:
+    """Return the groups of a claim; None if the claim is absent."""
+    if claim is None:
+        return None
+    return [str(group) for group in claim] if isinstance(claim, list) else [str(claim)]
