@@ -12,7 +12,7 @@ from apps.access.models import AuditRecord, User
 from apps.access.services.people import set_role
 from apps.access.states import Role
 from apps.alerts.errors import BadChannel, NoAddress, NoSuchChannel
-from apps.alerts.models import Channel, Notice, RunSubscription
+from apps.alerts.models import Channel, Incident, Notice, RunSubscription
 from apps.alerts.queries.recipients import run_end_counts, unnotified_projects
 from apps.alerts.services.delivery import send_notices
 from apps.alerts.services.notices import notify, prune_notices
@@ -129,8 +129,13 @@ def test_two_rules_about_one_failure_notify_a_subscriber_once() -> None:
     subscribe(channel=make_channel(name="ops"), job=job, every_end=False, actor=None)
     first = make_incident(project=job.project, key=f"job:{job.pk}", rule="run failed")
     assert subscribed_names(first) == ["ops"]
+    Incident.objects.filter(pk=first.pk).update(told_at=NOW)
     second = make_incident(project=job.project, key=f"job:{job.pk}", rule="my own")
     assert subscribed_names(second) == []
+    assert subscribed_names(first) == ["ops"]
+    # One that is muted has notified nobody.
+    Incident.objects.filter(pk=first.pk).update(told_at=None)
+    assert subscribed_names(second) == ["ops"]
     assert subscribed_names(make_incident(key="agent:a1", source="agent.silent")) == []
 
 

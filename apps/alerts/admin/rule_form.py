@@ -165,7 +165,7 @@ class RuleForm(forms.Form):
 
         for name in ("tell", *(f"step_{number}_tell" for number in range(1, STEPS + 1))):
             kept = [str(each) for each in self.initial.get(name, [])]
-            self.fields[name].choices = _choices(recipients, kept)  # type: ignore[attr-defined]
+            self.fields[name].choices = _choices(recipients, kept)  # type: ignore[attr-defined]  # a choice field
 
     @property
     def subject(self) -> str:

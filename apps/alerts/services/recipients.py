@@ -56,14 +56,14 @@ def settings_of(channel: Channel) -> dict[str, Any]:
 def subscribed_names(incident: Incident) -> list[str]:
     """Return the recipients that subscribed to failures of the job of an incident.
 
-    None if another open incident reports the same: two rules may watch one event.
+    Empty if an older open incident has notified them of the same: two rules may watch one event.
     """
     if incident.source not in FAILURES or not incident.key.startswith(_JOB):
         return []
     same = Incident.objects.open().filter(
         project=incident.project_id, source=incident.source, key=incident.key
     )
-    if same.exclude(pk=incident.pk).exists():
+    if same.filter(pk__lt=incident.pk).exclude(told_at=None).exists():
         return []
     job = int(incident.key.removeprefix(_JOB))
     rows = _subscribed(RunSubscription.objects.of_job(job).filter(every_end=False), job)
